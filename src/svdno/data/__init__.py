@@ -1,0 +1,1 @@
+"""From an equation to batches: generate a file, read it, split it, normalise it."""

@@ -1,0 +1,38 @@
+"""WHAT is solved: one file per PDE with its formula, parameters, random inputs and solution.
+
+A new equation is one file and one line in EQUATIONS.
+"""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from svdno.equations.allen_cahn import AllenCahn
+from svdno.grid import Grid
+
+
+class Equation(Protocol):
+    """What the rest of the package knows of an equation."""
+
+    title: str
+    input_fields: tuple[str, ...]
+    output_fields: tuple[str, ...]
+
+    @property
+    def grid(self) -> Grid:
+        """Where the fields are sampled by default."""
+
+    @property
+    def times(self) -> Tensor:
+        """Output times; a steady equation has one."""
+
+    def sample_inputs(self, samples: int, seed: int, first: int = 0) -> Tensor:
+        """Random inputs (samples, *space, input fields), in float64; sample i depends on (seed, i) alone."""
+
+    def solve(self, a: Tensor) -> Tensor:
+        """Solutions (samples, times, *space, output fields), in float64, on a's grid and device."""
+
+
+EQUATIONS: dict[str, type[Equation]] = {"allen-cahn": AllenCahn}
+
+__all__ = ["EQUATIONS", "AllenCahn", "Equation"]

@@ -1,0 +1,12 @@
+"""The one exception for bad input: what was expected, what came, what to do."""
+
+
+class InputError(ValueError):
+    """Input that cannot be used as it is; the command line prints the message and exits with status 2."""
+
+
+def choose(name: str, value: str, known: tuple[str, ...]) -> str:
+    """Return `value` if it is one of the `known` ones, otherwise say which are."""
+    if value not in known:
+        raise InputError(f"`{name}` must be one of {', '.join(map(repr, known))}, got {value!r}.")
+    return value

@@ -1,0 +1,112 @@
+"""Where fields are sampled: coordinates x_j and quadrature weights w_j with ∫ f dx ≈ Σ_j w_j f(x_j)."""
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from svdno.errors import InputError, choose
+
+Placement = Literal["nodes", "cells", "periodic"]
+PLACEMENTS: tuple[str, ...] = ("nodes", "cells", "periodic")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A uniform grid on the box Π [lower, upper].
+
+    shape: points along each axis
+    lower, upper: corners of the box
+    placement: where the n points of an axis of length ℓ sit, and the rule that integrates with them
+        "nodes"     x_j = lower + j ℓ/(n−1)        both ends included, trapezoidal rule
+        "cells"     x_j = lower + (j+½) ℓ/n        cell centres, midpoint rule
+        "periodic"  x_j = lower + j ℓ/n            the upper end is the lower one again, equal weights
+    """
+
+    shape: tuple[int, ...]
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+    placement: Placement = "nodes"
+
+    def __post_init__(self) -> None:
+        choose("placement", self.placement, PLACEMENTS)
+        if not len(self.shape) == len(self.lower) == len(self.upper) >= 1:
+            raise InputError(
+                f"`shape`, `lower` and `upper` need one entry per axis, got {len(self.shape)}, "
+                f"{len(self.lower)} and {len(self.upper)} entries."
+            )
+        if min(self.shape) < 2:
+            raise InputError(f"A grid needs at least two points along each axis, got shape {self.shape}.")
+        if any(low >= up for low, up in zip(self.lower, self.upper, strict=True)):
+            raise InputError(f"`lower` must be below `upper` on each axis, got {self.lower} and {self.upper}.")
+
+    @classmethod
+    def unit(cls, shape: tuple[int, ...], placement: Placement = "nodes") -> "Grid":
+        """The grid of this shape on [0,1]^dim."""
+        return cls(shape, (0.0,) * len(shape), (1.0,) * len(shape), placement)
+
+    @property
+    def dim(self) -> int:
+        """Number of space dimensions."""
+        return len(self.shape)
+
+    @property
+    def volume(self) -> float:
+        """|D|, which is also the sum of the weights."""
+        return prod(up - low for low, up in zip(self.lower, self.upper, strict=True))
+
+    @property
+    def axes(self) -> tuple[Float[Tensor, "_"], ...]:
+        """The coordinates along each axis, in float64."""
+        return tuple(self._axis(i, None) for i in range(self.dim))
+
+    @property
+    def points(self) -> Float[Tensor, "*space dim"]:
+        """x_j for each point, in float64."""
+        return self._points(None)
+
+    @property
+    def weights(self) -> Float[Tensor, "*space"]:
+        """w_j for each point, in float64; they sum to the volume of the box."""
+        return self._weights(None)
+
+    def points_and_weights(self, like: Tensor) -> tuple[Float[Tensor, "*space dim"], Float[Tensor, "*space"]]:
+        """x_j and w_j on the device and in the precision of `like`."""
+        return self._points(like.device).to(like.dtype), self._weights(like.device).to(like.dtype)
+
+    def resized(self, shape: tuple[int, ...]) -> "Grid":
+        """The same box and placement with another number of points."""
+        return replace(self, shape=tuple(shape))
+
+    def on_unit_box(self) -> "Grid":
+        """The same points, mapped to [0,1]^dim: what models see."""
+        return Grid.unit(self.shape, self.placement)
+
+    def _points(self, device: torch.device | None) -> Tensor:
+        axes = [self._axis(i, device) for i in range(self.dim)]
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+
+    def _weights(self, device: torch.device | None) -> Tensor:
+        product = self._axis_weights(0, device)
+        for i in range(1, self.dim):
+            product = product.unsqueeze(-1) * self._axis_weights(i, device)
+        return product
+
+    def _axis(self, i: int, device: torch.device | None) -> Tensor:
+        n, low, length = self.shape[i], self.lower[i], self.upper[i] - self.lower[i]
+        j = torch.arange(n, dtype=torch.float64, device=device)
+        if self.placement == "nodes":
+            return low + j * (length / (n - 1))
+        return low + (j + (0.5 if self.placement == "cells" else 0.0)) * (length / n)
+
+    def _axis_weights(self, i: int, device: torch.device | None) -> Tensor:
+        n, length = self.shape[i], self.upper[i] - self.lower[i]
+        intervals = n - 1 if self.placement == "nodes" else n
+        weights = torch.full((n,), length / intervals, dtype=torch.float64, device=device)
+        if self.placement == "nodes":
+            weights[0] /= 2
+            weights[-1] /= 2
+        return weights

@@ -1,0 +1,129 @@
+"""FNO, the Fourier neural operator (Li et al. 2021): layers v ← γ(W v + F⁻¹(R · F v)) on a uniform grid."""
+
+from itertools import product
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Complex, Float
+from torch import Tensor, nn
+
+from svdno.errors import InputError
+from svdno.models.inputs import read_samples
+
+
+class SpectralConvolution(nn.Module):
+    """F⁻¹(R · F v): a periodic convolution whose kernel has only the lowest Fourier modes.
+
+    channels: d
+    modes: m, frequencies −m < k < m along each axis (0 ≤ k < m along the last)
+    dim: space dimensions
+    """
+
+    def __init__(self, channels: int, modes: int, dim: int) -> None:
+        super().__init__()
+        self.modes = modes
+        self.dim = dim
+        # Real and imaginary parts on the last axis: optimisers, autocast and files know only real numbers.
+        # One block of modes per sign pattern of the frequencies: 2^{dim−1} corners of the spectrum.
+        shape = (2 ** (dim - 1), *[modes] * dim, channels, channels, 2)
+        self.weight = nn.Parameter(torch.rand(shape) / channels**2)
+
+    def forward(self, v: Float[Tensor, "batch *space channels"]) -> Float[Tensor, "batch *space channels"]:
+        """Convolve along all space axes."""
+        axes = tuple(range(1, 1 + self.dim))
+        with torch.autocast(v.device.type, enabled=False):
+            spectrum = torch.fft.rfftn(v.to(self.weight.dtype), dim=axes)
+            product_ = torch.zeros_like(spectrum)
+            weight = torch.view_as_complex(self.weight)
+            for corner, block in zip(self._corners(), weight, strict=True):
+                product_[corner] = _mix_channels(spectrum[corner], block)
+            return torch.fft.irfftn(product_, s=v.shape[1:-1], dim=axes)
+
+    def _corners(self) -> list[tuple[slice, ...]]:
+        low, high = slice(0, self.modes), slice(-self.modes, None)
+        return [(slice(None), *signs, low) for signs in product((low, high), repeat=self.dim - 1)]
+
+
+def _mix_channels(
+    spectrum: Complex[Tensor, "batch *modes channels"], block: Complex[Tensor, "*modes channels channels"]
+) -> Complex[Tensor, "batch *modes channels"]:
+    """One matrix of channels per mode: Σ_c v̂[b,k,c] R[k,c,c′]."""
+    return torch.einsum("b...c,...cd->b...d", spectrum, block)
+
+
+class FNO(nn.Module):
+    """Fourier neural operator; the defaults are PDENNEval's.
+
+    in_channels, out_channels: components of a and u
+    dim: space dimensions, 1 to 3
+    hidden_channels: width
+    n_layers: Fourier layers
+    n_modes: modes kept along each axis
+    projection_channels: width of the hidden layer in the projection
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        dim: int,
+        hidden_channels: int = 20,
+        n_layers: int = 4,
+        n_modes: int = 12,
+        projection_channels: int = 128,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        _check_arguments(arguments)
+        super().__init__()
+        self.arguments: dict[str, Any] = arguments
+        self.lift = nn.Linear(dim + in_channels, hidden_channels)
+        self.spectral = nn.ModuleList(SpectralConvolution(hidden_channels, n_modes, dim) for _ in range(n_layers))
+        self.pointwise = nn.ModuleList(nn.Linear(hidden_channels, hidden_channels) for _ in range(n_layers))
+        self.project = nn.Sequential(
+            nn.Linear(hidden_channels, projection_channels), nn.GELU(), nn.Linear(projection_channels, out_channels)
+        )
+
+    def forward(
+        self,
+        a: Float[Tensor, "batch *space in_channels"],
+        points: Float[Tensor, "..."] | None = None,
+        weights: Float[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "batch *space out_channels"]:
+        """Evaluate u = G(a) on a uniform grid of any resolution; `weights` make no difference.
+
+        a: (batch, *space, channels)
+        points: coordinates of the grid; default: [0,1]^dim
+        """
+        dim, modes = self.arguments["dim"], self.arguments["n_modes"]
+        samples = read_samples(
+            a, points, weights, dim=dim, in_channels=self.arguments["in_channels"], dtype=self.lift.weight.dtype
+        )
+        _check_grid(samples.space, dim, modes)
+        v = self.lift(samples.as_grid(samples.z))
+        for t, (spectral, linear) in enumerate(zip(self.spectral, self.pointwise, strict=True)):
+            v = spectral(v) + linear(v)
+            if t + 1 < len(self.spectral):
+                v = F.gelu(v)
+        u: Tensor = self.project(v)
+        return u
+
+
+def _check_arguments(arguments: dict[str, Any]) -> None:
+    if arguments["dim"] not in (1, 2, 3):
+        raise InputError(f"`dim` must be 1, 2 or 3, got {arguments['dim']}.")
+    for name, value in arguments.items():
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+
+
+def _check_grid(space: tuple[int, ...], dim: int, modes: int) -> None:
+    if len(space) != dim:
+        raise InputError(
+            f"FNO needs a uniform grid of {dim} axes, got a point cloud of {space[0]} points. Use SVDNO for point clouds."
+        )
+    if 2 * modes > min(space):
+        raise InputError(
+            f"`n_modes` must not exceed half the grid, got n_modes={modes} for {min(space)} points. "
+            f"Use n_modes <= {min(space) // 2} or a finer grid."
+        )

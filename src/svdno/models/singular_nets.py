@@ -1,0 +1,103 @@
+"""Singular functions Φ(z) ∈ R^{d×L}: a small net (the trunk) gives features h(z) ∈ R^H, a linear head makes Φ of them.
+
+Φ(z)[c,l] = Σ_k W[l,k,c] h(z)[k] + b[l,c]. The bias is the row of a constant feature: h̃ = (h, 1), W̃ = (W, b).
+Kernels work with h̃ and W̃ and never form Φ.
+"""
+
+from math import pi, sqrt
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from svdno.errors import InputError, choose
+from svdno.models.moments import gram
+
+SINGULAR_NETS = ("mlp", "lstm", "bilstm")
+
+# Matrix units read operands in 16-byte pieces; a feature count that is a multiple of 8 keeps every row aligned.
+ALIGNMENT = 8
+
+
+class SineMLP(nn.Module):
+    """h = sin(A_m … sin(A_1 z + c_1) … + c_m), a neural field evaluated point by point."""
+
+    def __init__(self, in_channels: int, channels: int, layers: int) -> None:
+        super().__init__()
+        self.features = channels
+        widths = [in_channels] + [channels] * layers
+        self.linears = nn.ModuleList(nn.Linear(i, o) for i, o in zip(widths, widths[1:], strict=False))
+        for linear in self.linears:
+            # Unit-variance arguments of the sine, at all phases: features of mean square ½ at any depth.
+            nn.init.uniform_(linear.weight, -sqrt(6 / linear.in_features), sqrt(6 / linear.in_features))
+            nn.init.uniform_(linear.bias, -pi, pi)
+
+    def forward(self, z: Float[Tensor, "batch n augmented"]) -> Float[Tensor, "batch n features"]:
+        """Evaluate the features at each point."""
+        for linear in self.linears:
+            z = torch.sin(linear(z))
+        return z
+
+
+class GridLSTM(nn.Module):
+    """Features from LSTM layers that run along the points of a one-dimensional grid, in one or both directions."""
+
+    def __init__(self, in_channels: int, channels: int, layers: int, *, bidirectional: bool) -> None:
+        super().__init__()
+        self.features = channels * (2 if bidirectional else 1)
+        self.lstm = nn.LSTM(in_channels, channels, layers, batch_first=True, bidirectional=bidirectional)
+
+    def forward(self, z: Float[Tensor, "batch n augmented"]) -> Float[Tensor, "batch n features"]:
+        """Evaluate the features at each point, in the order of the points."""
+        features: Tensor = self.lstm(z)[0]
+        return features
+
+
+def build_trunk(net: str, *, dim: int, in_channels: int, channels: int, layers: int) -> SineMLP | GridLSTM:
+    """Make the trunk called `net` for augmented coordinates of dim + in_channels numbers."""
+    choose("singular_net", net, SINGULAR_NETS)
+    if net == "mlp":
+        return SineMLP(dim + in_channels, channels, layers)
+    if dim != 1:
+        raise InputError(
+            f"singular_net={net!r} runs along a line of points and needs dim=1, got dim={dim}. "
+            "Use singular_net='mlp'."
+        )
+    return GridLSTM(1 + in_channels, channels, layers, bidirectional=net == "bilstm")
+
+
+class SingularFunctions(nn.Module):
+    """L vector-valued functions of z, kept as trunk features and a head.
+
+    trunk: net for h(z) ∈ R^H
+    rank: number of functions L
+    channels: components of each function, d
+    dim: how many of the augmented coordinates are x
+    """
+
+    def __init__(self, trunk: SineMLP | GridLSTM, rank: int, channels: int, dim: int, in_channels: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.head = nn.Parameter(torch.zeros(rank, trunk.features + 1, channels))
+        self._initialise(dim, in_channels)
+
+    def features(self, z: Float[Tensor, "batch n augmented"]) -> Float[Tensor, "batch n padded"]:
+        """h̃ = (h, 1, 0 … 0), padded with zeros to a multiple of the alignment."""
+        h = self.trunk(z)
+        width = self.head.shape[1]
+        padded = -(-width // ALIGNMENT) * ALIGNMENT
+        constant = F.pad(h.new_ones(1), (0, padded - width))
+        return torch.cat([h, constant.expand(*h.shape[:-1], -1)], dim=-1)
+
+    @torch.no_grad()
+    def _initialise(self, dim: int, in_channels: int) -> None:
+        """Draw heads whose functions are orthonormal on reference fields, so that L_ortho starts small."""
+        x = torch.rand(8, 256, dim).sort(dim=1).values if dim == 1 else torch.rand(8, 256, dim)
+        waves = x @ torch.randint(-4, 5, (8, dim, in_channels)).to(x.dtype) + torch.rand(8, 1, in_channels)
+        h = self.features(torch.cat([x, sqrt(2) * torch.sin(2 * pi * waves)], dim=-1))
+        nn.init.normal_(self.head[:, :-1])
+        G = gram(self.head, h, h.new_full((1, h.shape[1]), 1 / h.shape[1])).mean(dim=0)
+        factor = torch.linalg.cholesky(G.double())
+        orthonormal = torch.linalg.solve_triangular(factor, self.head.flatten(1).double(), upper=False)
+        self.head.copy_(orthonormal.view_as(self.head))

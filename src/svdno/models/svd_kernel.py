@@ -1,0 +1,170 @@
+"""The integral kernel κ(z,z′) = Φ(z) Σ Ψ(z′)ᵀ, applied without ever forming Φ or Ψ.
+
+With Φ(z) = W̃_Φ h̃_Φ(z) (see singular_nets), the sums over points and over features change places, exactly:
+
+    moments        M[k,c] = Σ_j w_j h̃_Ψ(z_j)[k] v(z_j)[c]        one GEMM over the points, O(n H d)
+    coefficients   q[l]   = Σ_{k,c} W̃_Ψ[l,k,c] M[k,c]             no n
+    expansion      A[k,c] = Σ_l W̃_Φ[l,k,c] σ_l q[l]               no n
+    output         (K v)(z_i)[c] = Σ_k h̃_Φ(z_i)[k] A[k,c]         one GEMM over the points, O(n H d)
+
+so the rank L costs nothing that grows with the number of points. Gram matrices need only ∫ h̃ h̃ᵀ dx.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from svdno.models.moments import expand, gram, integrate
+from svdno.models.singular_nets import SingularFunctions
+
+class Bases(NamedTuple):
+    """What the layers need of Φ and Ψ on one batch of inputs.
+
+    left: h̃_Φ(z_i)
+    right: w_i h̃_Ψ(z_i), the features that integrate
+    grams: G_Φ and G_Ψ, or None where nothing needs them
+    factors: lower Cholesky factors F of G = F Fᵀ, in float64, or None where nothing needs them
+    """
+
+    left: Float[Tensor, "batch n left"]
+    right: Float[Tensor, "batch n right"]
+    grams: tuple[Float[Tensor, "batch rank rank"], Float[Tensor, "batch rank rank"]] | None = None
+    factors: tuple[Float[Tensor, "batch rank rank"], Float[Tensor, "batch rank rank"]] | None = None
+
+
+class KernelSVD(NamedTuple):
+    """Singular value decomposition of a kernel on each input of a batch: κ(z,z′) = Σ_l values_l left_l(z) right_l(z′)ᵀ.
+
+    values: sorted, largest first, non-negative
+    left, right: singular functions, orthonormal under the quadrature of the points
+    """
+
+    values: Float[Tensor, "batch rank"]
+    left: Float[Tensor, "batch *space channels rank"]
+    right: Float[Tensor, "batch *space channels rank"]
+
+
+class SVDKernel(nn.Module):
+    """κ(z,z′) = Φ(z) Σ Ψ(z′)ᵀ with learned Φ and Ψ; without `right`, Mercer's κ(z,z′) = Φ(z) Λ Φ(z′)ᵀ.
+
+    exact: orthonormalise the functions on each input (Cholesky), Φ R_Φ⁻¹ and Ψ R_Ψ⁻¹ instead of Φ and Ψ
+    truncation: keep only this many leading triplets of the SVD on each input
+    """
+
+    def __init__(
+        self,
+        left: SingularFunctions,
+        right: SingularFunctions | None,
+        *,
+        exact: bool = False,
+        truncation: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.left = left
+        self.right = right
+        self.exact = exact
+        self.truncation = truncation
+
+    def prepare(
+        self, z: Float[Tensor, "batch n augmented"], w: Float[Tensor, "#batch n"], *, with_grams: bool = False
+    ) -> Bases:
+        """Evaluate both trunks on an input; every layer that shares the functions uses the result."""
+        left = self.left.features(z)
+        right = left if self.right is None else self.right.features(z)
+        bases = Bases(left, right * w.unsqueeze(-1))
+        needs_factors = self.exact or self.truncation is not None
+        if not (with_grams or needs_factors):
+            return bases
+        with torch.autocast(z.device.type, enabled=False):
+            G_left = gram(self.left.head, left, w)
+            G_right = G_left if self.right is None else gram(self.right.head, right, w)
+            factors = (_cholesky(G_left), _cholesky(G_right)) if needs_factors else None
+        return bases._replace(grams=(G_left, G_right), factors=factors)
+
+    def forward(
+        self, v: Float[Tensor, "batch n d"], bases: Bases, sigma: Float[Tensor, " rank"]
+    ) -> Float[Tensor, "batch n d"]:
+        """(K v)(z_i) = Φ(z_i) Σ Σ_j w_j Ψ(z_j)ᵀ v(z_j) at every point."""
+        W_left, W_right = self.left.head, self.right_head
+        _, K, d = W_left.shape
+        M = integrate(bases.right, v)[:, : W_right.shape[1]]
+        with torch.autocast(v.device.type, enabled=False):
+            q = M.flatten(1).to(W_right.dtype) @ W_right.flatten(1).T
+            r = self._scale(q, bases, sigma)
+            A = (r @ W_left.flatten(1)).unflatten(1, (K, d))
+        A = F.pad(A, (0, 0, 0, bases.left.shape[-1] - K))
+        return expand(bases.left, A.to(bases.left.dtype))
+
+    def orthogonality(self, bases: Bases) -> Float[Tensor, ""]:
+        """L_ortho = ‖G_Φ − I‖²_F + ‖G_Ψ − I‖²_F of the functions in use, averaged over the batch (Eq. 12)."""
+        assert bases.grams is not None
+        grams = bases.grams
+        if self.exact:
+            assert bases.factors is not None
+            grams = tuple(_in_orthonormal_basis(G, F_) for G, F_ in zip(bases.grams, bases.factors, strict=True))
+        identity = torch.eye(grams[0].shape[-1], dtype=grams[0].dtype, device=grams[0].device)
+        return sum((G - identity).square().sum(dim=(-2, -1)).mean() for G in grams)
+
+    @torch.no_grad()
+    def svd(
+        self, z: Float[Tensor, "batch n augmented"], w: Float[Tensor, "#batch n"], sigma: Float[Tensor, " rank"]
+    ) -> KernelSVD:
+        """The SVD of the kernel on each input, in float64: core R_Φ Σ R_Ψᵀ = U S Vᵀ, functions Φ R_Φ⁻¹ U and Ψ R_Ψ⁻¹ V."""
+        left = self.left.features(z).double()
+        right = left if self.right is None else self.right.features(z).double()
+        F_left = _cholesky(gram(self.left.head.double(), left, w.double()))
+        F_right = _cholesky(gram(self.right_head.double(), right, w.double()))
+        U, S, Vh = torch.linalg.svd(self._core(F_left, F_right, sigma.double()))
+        keep = self.truncation or S.shape[-1]
+        return KernelSVD(
+            S[:, :keep],
+            _functions(self.left.head, left, torch.linalg.solve_triangular(F_left.mT, U, upper=True)[..., :keep]),
+            _functions(self.right_head, right, torch.linalg.solve_triangular(F_right.mT, Vh.mT, upper=True)[..., :keep]),
+        )
+
+    @property
+    def right_head(self) -> Tensor:
+        """W̃_Ψ, which is W̃_Φ in Mercer's kernel."""
+        return self.left.head if self.right is None else self.right.head
+
+    def _core(self, F_left: Tensor, F_right: Tensor, sigma: Tensor) -> Tensor:
+        """The kernel in orthonormal bases: Σ itself, or R_Φ Σ R_Ψᵀ = F_Φᵀ Σ F_Ψ."""
+        if self.exact:
+            return torch.diag_embed(sigma).expand_as(F_left)
+        return F_left.mT @ (sigma.unsqueeze(-1) * F_right)
+
+    def _scale(self, q: Tensor, bases: Bases, sigma: Tensor) -> Tensor:
+        """Σ q, in the bases that the heads span."""
+        if bases.factors is None:
+            return sigma * q
+        F_left, F_right = bases.factors
+        q_hat = torch.linalg.solve_triangular(F_right, q.to(F_right).unsqueeze(-1), upper=False)
+        if self.truncation is None:
+            r_hat = sigma.to(F_right).unsqueeze(-1) * q_hat
+        else:
+            U, S, Vh = torch.linalg.svd(self._core(F_left, F_right, sigma.to(F_right)))
+            k = self.truncation
+            r_hat = U[..., :k] @ (S[:, :k, None] * (Vh[:, :k] @ q_hat))
+        return torch.linalg.solve_triangular(F_left.mT, r_hat, upper=True).squeeze(-1).to(q.dtype)
+
+
+def _cholesky(G: Tensor) -> Tensor:
+    """The lower factor of G, in float64; a ridge at the rounding error of G keeps it positive definite."""
+    ridge = 4 * torch.finfo(G.dtype).eps * G.diagonal(dim1=-2, dim2=-1).mean(dim=-1)
+    G = G.double() + torch.diag_embed(ridge.double().unsqueeze(-1).expand(-1, G.shape[-1]))
+    return torch.linalg.cholesky_ex(G).L
+
+
+def _in_orthonormal_basis(G: Tensor, factor: Tensor) -> Tensor:
+    """F⁻¹ G F⁻ᵀ, the Gram matrix after orthonormalisation."""
+    half = torch.linalg.solve_triangular(factor, G.double(), upper=False)
+    return torch.linalg.solve_triangular(factor, half.mT, upper=False)
+
+
+def _functions(head: Tensor, h: Tensor, mixing: Tensor) -> Tensor:
+    """The functions Φ(z) · mixing, formed at each point: (batch, n, channels, functions)."""
+    mixed = torch.einsum("lkc,blm->bkcm", head.double(), mixing)
+    return torch.einsum("bnk,bkcm->bncm", h[..., : head.shape[1]], mixed)

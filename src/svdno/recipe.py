@@ -1,0 +1,196 @@
+"""Recipes: everything that decides a training run, as TOML on disk and frozen dataclasses in memory.
+
+A recipe may start from another one: `extends = "demo"` takes that recipe and replaces what is written. A [model] table
+replaces the whole model, since the arguments of one model mean nothing to another.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+from svdno.errors import InputError, choose
+
+T = TypeVar("T")
+
+BUNDLED = files("svdno") / "recipes"
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which samples: the equation, how many, and how they are thinned out and split.
+
+    parameters: keyword arguments of the equation
+    space_stride, time_stride: keep every so many points along each axis, and times
+    train, validation: fractions of the samples, in file order; the rest is the test set
+    """
+
+    equation: str
+    samples: int
+    seed: int = 0
+    space_stride: int = 1
+    time_stride: int = 1
+    train: float = 0.8
+    validation: float = 0.1
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "space_stride", "time_stride"):
+            _check_at_least(name, getattr(self, name), 1)
+        if not (self.train > 0 and self.validation > 0 and self.train + self.validation < 1):
+            raise InputError(
+                f"`train` and `validation` must be positive and leave samples for the test, "
+                f"got {self.train} and {self.validation}. Use 0.8 and 0.1."
+            )
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a model is trained.
+
+    schedule: "one-cycle" (up over the first 30 %, down to nothing), "step" (halved every `step_epochs`) or "constant"
+    clip: largest norm of the gradient, or 0 for no limit
+    penalty: weight of the model's own penalty (L_ortho) in the loss
+    """
+
+    epochs: int
+    batch_size: int = 50
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: str = "step"
+    step_epochs: int = 100
+    clip: float = 0.0
+    penalty: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choose("schedule", self.schedule, ("one-cycle", "step", "constant"))
+        for name in ("epochs", "batch_size", "step_epochs"):
+            _check_at_least(name, getattr(self, name), 1)
+        if not self.learning_rate > 0:
+            raise InputError(f"`learning_rate` must be positive, got {self.learning_rate}.")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training run: a label for tables, the data, the model (its name and constructor arguments), the training."""
+
+    label: str
+    data: DataSettings
+    model: dict[str, Any]
+    training: TrainingSettings
+
+    def to_toml(self) -> str:
+        """The recipe as a TOML document that `read_recipe` takes."""
+        return _toml_table(asdict(self))
+
+
+def read_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> Recipe:
+    """Read a recipe by its bundled name or from a TOML file, with single settings changed.
+
+    changes: dotted key → value, such as {"model.rank": 16}
+    """
+    tree = _read_tree(name)
+    for key, value in (changes or {}).items():
+        _set(tree, key, value)
+    _check_keys(tree, [f.name for f in fields(Recipe)], "recipe")
+    missing = {"label", "data", "model", "training"} - set(tree)
+    if missing:
+        raise InputError(f"the recipe {name} lacks {', '.join(sorted(missing))}. Start from: extends = \"demo\".")
+    if "name" not in tree["model"]:
+        raise InputError(f"[model] in {name} needs a `name`, such as name = \"svdno\".")
+    return Recipe(
+        label=str(tree["label"]),
+        data=_build(DataSettings, tree["data"], "data"),
+        model=tree["model"],
+        training=_build(TrainingSettings, tree["training"], "training"),
+    )
+
+
+def bundled_recipes() -> list[str]:
+    """Names of the recipes that come with the package."""
+    root = Path(str(BUNDLED))
+    return sorted(str(path.relative_to(root).with_suffix("")) for path in root.rglob("*.toml"))
+
+
+def parse_changes(assignments: list[str]) -> dict[str, Any]:
+    """Turn `key=value` arguments into changes; values are read as TOML, and as text where they are not TOML."""
+    changes = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key:
+            raise InputError(f"--set takes key=value, such as training.epochs=20; got {assignment!r}.")
+        try:
+            changes[key.strip()] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            changes[key.strip()] = text.strip()
+    return changes
+
+
+def _read_tree(name: str | Path) -> dict[str, Any]:
+    path = Path(name)
+    if str(name) in bundled_recipes():
+        path = Path(str(BUNDLED / f"{name}.toml"))
+    elif not path.is_file():
+        raise InputError(
+            f"no recipe {str(name)!r}: not a file, and not one of the bundled {', '.join(bundled_recipes())}."
+        )
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a TOML document: {error}.") from None
+    if "extends" not in tree:
+        return tree
+    merged = _read_tree(tree.pop("extends"))
+    for key, value in tree.items():
+        merge = isinstance(value, dict) and key != "model"
+        merged[key] = {**merged.get(key, {}), **value} if merge else value
+    return merged
+
+
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for part in path:
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise InputError(f"cannot set {key!r}: {part!r} is a single value.")
+    tree[last] = value
+
+
+def _build(kind: type[T], table: Any, name: str) -> T:
+    if not isinstance(table, dict):
+        raise InputError(f"[{name}] must be a table, got {table!r}.")
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    _check_keys(table, list(known), f"[{name}]")
+    for key, value in table.items():
+        expected = known[key].type
+        numeric = expected is float and isinstance(value, int) and not isinstance(value, bool)
+        if isinstance(expected, type) and not numeric and type(value) is not expected:
+            raise InputError(f"`{name}.{key}` must be of type {expected.__name__}, got {value!r}.")
+    try:
+        return kind(**table)
+    except TypeError as error:
+        raise InputError(f"[{name}] is incomplete: {str(error).split(') ')[-1]}.") from None
+
+
+def _check_keys(table: Mapping[str, Any], known: list[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise InputError(f"unknown setting {key!r} in {where}; it takes {', '.join(known)}.")
+
+
+def _check_at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise InputError(f"`{name}` must be at least {least}, got {value}.")
+
+
+def _toml_table(tree: Mapping[str, Any], prefix: str = "") -> str:
+    lines = [f"{key} = {json.dumps(v, ensure_ascii=False)}" for key, v in tree.items() if not isinstance(v, dict)]
+    text = "\n".join(lines) + "\n" if lines else ""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            text += f"\n[{prefix}{key}]\n" + _toml_table(value, f"{prefix}{key}.")
+    return text

@@ -1,0 +1,1 @@
+"""HOW equations are solved: numerics that know no equation, batched over samples, in the precision they are given."""

@@ -1,0 +1,1 @@
+"""From a data set to a trained surrogate: the surrogate, what is minimised, the loop, the files."""

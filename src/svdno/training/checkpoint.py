@@ -1,0 +1,87 @@
+"""A surrogate on disk: weights as safetensors, everything else as JSON. Loading never executes code from the files.
+
+    model.safetensors   the weights
+    surrogate.json      model name and constructor arguments, normalisers, grid, times, fields, version; written last
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from svdno import __version__
+from svdno.data.normalizer import Normalizer
+from svdno.errors import InputError
+from svdno.grid import Grid
+from svdno.training.surrogate import Surrogate, build_model
+
+FORMAT = 1
+WEIGHTS, DESCRIPTION = "model.safetensors", "surrogate.json"
+
+
+def save(surrogate: Surrogate, folder: str | Path) -> None:
+    """Write the surrogate into a folder; an interruption leaves what was there before."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {key: tensor.contiguous().cpu() for key, tensor in surrogate.model.state_dict().items()}
+    description = {
+        "format": FORMAT,
+        "svdno": __version__,
+        "model": surrogate.name,
+        "arguments": surrogate.model.arguments,
+        "dtype": str(surrogate.dtype).removeprefix("torch."),
+        "input_normalizer": asdict(surrogate.input_normalizer),
+        "output_normalizer": asdict(surrogate.output_normalizer),
+        "grid": asdict(surrogate.grid),
+        "times": surrogate.times,
+        "input_fields": surrogate.input_fields,
+        "output_fields": surrogate.output_fields,
+    }
+    text = json.dumps(description, indent=1, ensure_ascii=False)
+    _replace(folder / WEIGHTS, lambda path: save_file(state, path))
+    _replace(folder / DESCRIPTION, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def load(folder: str | Path, device: str | torch.device = "cpu") -> Surrogate:
+    """Read a surrogate from a folder, ready to predict."""
+    folder = Path(folder)
+    for name in (WEIGHTS, DESCRIPTION):
+        if not (folder / name).is_file():
+            raise InputError(
+                f"no trained model in {folder}: {name} is missing. Pass the folder of a run, as `svdno train` writes it."
+            )
+    try:
+        d = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        if d["format"] != FORMAT:
+            raise InputError(
+                f"{folder} was written in format {d['format']} by svdno {d['svdno']}; this is svdno {__version__}, which "
+                f"reads format {FORMAT}. Install the version that wrote it."
+            )
+        model = build_model(d["model"], d["arguments"]).to(getattr(torch, d["dtype"]))
+        model.load_state_dict(load_file(folder / WEIGHTS))
+        return Surrogate(
+            name=d["model"],
+            model=model.to(device).eval(),
+            input_normalizer=Normalizer(tuple(d["input_normalizer"]["mean"]), tuple(d["input_normalizer"]["std"])),
+            output_normalizer=Normalizer(tuple(d["output_normalizer"]["mean"]), tuple(d["output_normalizer"]["std"])),
+            grid=Grid(*(tuple(d["grid"][key]) for key in ("shape", "lower", "upper")), d["grid"]["placement"]),
+            times=tuple(d["times"]),
+            input_fields=tuple(d["input_fields"]),
+            output_fields=tuple(d["output_fields"]),
+        )
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"the model in {folder} is damaged or was not written by svdno: {error}") from None
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write beside the file, then put it in place in one step."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    write(unfinished)
+    os.replace(unfinished, path)

@@ -1,0 +1,136 @@
+"""A model with everything that makes it usable: normalisers, grid, times, names of the fields."""
+
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from svdno.data.dataset import Dataset
+from svdno.data.normalizer import Normalizer
+from svdno.errors import InputError
+from svdno.grid import Grid
+from svdno.models import MODELS
+
+Array = TypeVar("Array", Tensor, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """Raw input fields in, solutions in physical units out, at the grid and times the model was trained for.
+
+    name: of the model in MODELS
+    model: maps normalised (batch, *space, input fields) to normalised (batch, *space, times × output fields)
+    """
+
+    name: str
+    model: nn.Module
+    input_normalizer: Normalizer
+    output_normalizer: Normalizer
+    grid: Grid
+    times: tuple[float, ...]
+    input_fields: tuple[str, ...]
+    output_fields: tuple[str, ...]
+
+    @classmethod
+    def build(cls, name: str, train: Dataset, **arguments: Any) -> "Surrogate":
+        """Make an untrained surrogate for data like these; only the training samples may be passed.
+
+        arguments: of the model's constructor, besides the channels and dimensions, which the data decide
+        """
+        arguments["in_channels"] = len(train.input_fields)
+        arguments["out_channels"] = len(train.times) * len(train.output_fields)
+        arguments["dim"] = train.grid.dim
+        return cls(
+            name=name,
+            model=build_model(name, arguments),
+            input_normalizer=Normalizer.fit(train.inputs),
+            output_normalizer=Normalizer.fit(train.outputs),
+            grid=train.grid,
+            times=tuple(train.times.tolist()),
+            input_fields=train.input_fields,
+            output_fields=train.output_fields,
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return next(self.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision the model computes in."""
+        return next(self.model.parameters()).dtype
+
+    @property
+    def parameters(self) -> int:
+        """Number of trainable numbers."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    def locate(self, space: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Coordinates and weights that the model sees for a grid of this shape: the trained box as [0,1]^dim."""
+        like = torch.empty(0, dtype=self.dtype, device=self.device)
+        return self.grid.resized(space).on_unit_box().points_and_weights(like)
+
+    def as_frames(
+        self, y: Float[Tensor, "batch *space channels"]
+    ) -> Float[Tensor, "batch times *space output_fields"]:
+        """The model's output in physical units, times first: channels are times × fields."""
+        u = y.unflatten(-1, (len(self.times), len(self.output_fields))).movedim(-2, 1)
+        return self.output_normalizer.decode(u)
+
+    @torch.no_grad()
+    def predict(
+        self, a: Array, points: Tensor | None = None, weights: Tensor | None = None, batch_size: int = 64
+    ) -> Array:
+        """Solve for raw input fields.
+
+        a: (batch, *space, fields), tensor or array, at any resolution of the trained box; (batch, n, fields) with points
+        points: coordinates (n, dim) or (batch, n, dim) of a point cloud, in the units of the grid
+        weights: quadrature weights of the points in the same units; default: equal ones
+        Returns (batch, times, *space, fields), of a's kind.
+        """
+        fields = torch.as_tensor(a)
+        if fields.shape[-1] != len(self.input_fields) or fields.ndim < 3:
+            raise InputError(
+                f"`a` must be (batch, {', '.join('xyz'[: self.grid.dim])}, {len(self.input_fields)}) with the fields "
+                f"{', '.join(self.input_fields)} last; got {tuple(fields.shape)}."
+            )
+        x, w = self._geometry(fields, points, weights)
+        space = fields.ndim - 2
+        self.model.eval()
+        solutions = []
+        for i in range(0, len(fields), batch_size):
+            rows = slice(i, i + batch_size)
+            b = self.input_normalizer.encode(fields[rows].to(self.device, self.dtype))
+            x_b = x[rows] if x.ndim == space + 2 else x
+            w_b = w[rows] if w is not None and w.ndim == space + 1 else w
+            solutions.append(self.as_frames(self.model(b, x_b, w_b)).cpu())
+        u = torch.cat(solutions)
+        return u.numpy() if isinstance(a, np.ndarray) else u.to(a.device)
+
+    def _geometry(self, a: Tensor, points: Tensor | None, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if points is None:
+            if a.ndim - 2 != self.grid.dim:
+                raise InputError(
+                    f"a field of shape {tuple(a.shape)} has {a.ndim - 2} space axes, the model has {self.grid.dim}. "
+                    "Pass `points` with a point cloud."
+                )
+            return self.locate(tuple(a.shape[1:-1]))
+        lower, upper = points.new_tensor(self.grid.lower), points.new_tensor(self.grid.upper)
+        x = ((points - lower) / (upper - lower)).to(self.device, self.dtype)
+        return x, None if weights is None else (weights / self.grid.volume).to(self.device, self.dtype)
+
+
+def build_model(name: str, arguments: dict[str, Any]) -> nn.Module:
+    """Make the model called `name`; an argument it does not take is an error that lists those it does."""
+    if name not in MODELS:
+        raise InputError(f"unknown model {name!r}; there is {', '.join(MODELS)}.")
+    known = list(signature(MODELS[name]).parameters)
+    unknown = set(arguments) - set(known)
+    if unknown:
+        raise InputError(f"model {name!r} has no setting {', '.join(sorted(unknown))}; it has {', '.join(known)}.")
+    return MODELS[name](**arguments)
