@@ -68,9 +68,7 @@ def write_history(path: Path, mean: float) -> None:
 def write_samples(path: Path, dimensions: int, mean: float) -> None:
     axes, start = make_wave(dimensions)
     times = np.linspace(0, 1, TIMES)
-    truth = np.stack([np.exp(-t) * start for t in times])[None, ..., None] * np.ones(
-        (3,) + (1,) * (dimensions + 2)
-    )
+    truth = np.stack([np.exp(-t) * start for t in times])[None, ..., None] * np.ones((3,) + (1,) * (dimensions + 2))
     np.savez(
         path,
         **axes,
@@ -151,9 +149,7 @@ def test_large_numbers_have_thousands_separators() -> None:
 
 def test_best_row_has_the_smallest_mean_and_skips_a_diverged_run(tmp_path: Path) -> None:
     means = {"a": float("nan"), "b": 0.02, "c": 0.01}
-    assert (
-        best_row([read_run(write_records(tmp_path / name, mean=mean)) for name, mean in means.items()]) == 2
-    )
+    assert best_row([read_run(write_records(tmp_path / name, mean=mean)) for name, mean in means.items()]) == 2
 
 
 def test_runs_of_one_label_are_told_apart_by_seed_or_folder(tmp_path: Path) -> None:
@@ -185,9 +181,7 @@ def test_a_missing_record_is_named_with_the_command_that_makes_it(tmp_path: Path
         ("history.csv", "epoch,loss\n", "no epochs"),
     ],
 )
-def test_a_damaged_record_is_named_with_what_is_wrong(
-    tmp_path: Path, name: str, text: str, message: str
-) -> None:
+def test_a_damaged_record_is_named_with_what_is_wrong(tmp_path: Path, name: str, text: str, message: str) -> None:
     (write_records(tmp_path / "run") / name).write_text(text)
     with pytest.raises(InputError, match=message):
         read_run(tmp_path / "run")

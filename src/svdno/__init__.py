@@ -7,10 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from svdno.data.dataset import Dataset
     from svdno.grid import Grid
     from svdno.models.fno import FNO
     from svdno.models.svdno import SVDNO
-    from svdno.training.checkpoint import Surrogate, load
+    from svdno.recipe import TrainingSettings
+    from svdno.training.checkpoint import load, save
+    from svdno.training.loop import train
+    from svdno.training.surrogate import Surrogate
 
 __version__ = "0.1.0"
 
@@ -18,11 +22,26 @@ _HOMES = {
     "SVDNO": "svdno.models.svdno",
     "FNO": "svdno.models.fno",
     "Grid": "svdno.grid",
-    "Surrogate": "svdno.training.checkpoint",
+    "Dataset": "svdno.data.dataset",
+    "Surrogate": "svdno.training.surrogate",
+    "TrainingSettings": "svdno.recipe",
+    "train": "svdno.training.loop",
+    "save": "svdno.training.checkpoint",
     "load": "svdno.training.checkpoint",
 }
 
-__all__ = ["FNO", "SVDNO", "Grid", "Surrogate", "__version__", "load"]
+__all__ = [
+    "FNO",
+    "SVDNO",
+    "Dataset",
+    "Grid",
+    "Surrogate",
+    "TrainingSettings",
+    "__version__",
+    "load",
+    "save",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -38,7 +38,8 @@ def _show_version(show: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     pass
@@ -58,9 +59,7 @@ def demo(
 @app.command(epilog=f"Bundled recipes: {', '.join(bundled_recipes())}.")
 def train(
     recipe: Annotated[str, typer.Argument(help="Name of a bundled recipe, or a TOML file.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Run folder; by default runs/RECIPE.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Run folder; by default runs/RECIPE.")] = None,
     changes: Changes = None,
 ) -> None:
     """Train one model as a recipe says; the run folder holds the model, its history and its test errors."""

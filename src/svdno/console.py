@@ -35,9 +35,7 @@ class Board(Progress):
 
     def follow_training(self, recipe: Recipe) -> Callable[[Epoch], None]:
         """Add a bar for a training; returns what to call after each epoch."""
-        task: TaskID = self.add_task(
-            f"Train {recipe.label}", total=recipe.training.epochs, info="waiting", start=False
-        )
+        task: TaskID = self.add_task(f"Train {recipe.label}", total=recipe.training.epochs, info="waiting", start=False)
 
         def advance(row: Epoch) -> None:
             self.start_task(task)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -10,7 +9,6 @@ from torch import Tensor
 
 from svdno.errors import InputError, choose
 
-Placement = Literal["nodes", "cells", "periodic"]
 PLACEMENTS: tuple[str, ...] = ("nodes", "cells", "periodic")
 
 
@@ -29,7 +27,7 @@ class Grid:
     shape: tuple[int, ...]
     lower: tuple[float, ...]
     upper: tuple[float, ...]
-    placement: Placement = "nodes"
+    placement: str = "nodes"
 
     def __post_init__(self) -> None:
         choose("placement", self.placement, PLACEMENTS)
@@ -44,7 +42,7 @@ class Grid:
             raise InputError(f"`lower` must be below `upper` on each axis, got {self.lower} and {self.upper}.")
 
     @classmethod
-    def unit(cls, shape: tuple[int, ...], placement: Placement = "nodes") -> "Grid":
+    def unit(cls, shape: tuple[int, ...], placement: str = "nodes") -> "Grid":
         """The grid of this shape on [0,1]^dim."""
         return cls(shape, (0.0,) * len(shape), (1.0,) * len(shape), placement)
 
@@ -75,7 +73,10 @@ class Grid:
 
     def points_and_weights(self, like: Tensor) -> tuple[Float[Tensor, "*space dim"], Float[Tensor, "*space"]]:
         """x_j and w_j on the device and in the precision of `like`."""
-        return self._points(like.device).to(like.dtype), self._weights(like.device).to(like.dtype)
+        weights = self._weights(like.device)
+        if self.placement != "nodes":  # all equal: stays one number in memory, which kernels recognise
+            weights = weights[(0,) * self.dim].to(like.dtype).expand(self.shape)
+        return self._points(like.device).to(like.dtype), weights.to(like.dtype)
 
     def resized(self, shape: tuple[int, ...]) -> "Grid":
         """The same box and placement with another number of points."""

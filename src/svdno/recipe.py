@@ -99,9 +99,9 @@ def read_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> R
     _check_keys(tree, [f.name for f in fields(Recipe)], "recipe")
     missing = {"label", "data", "model", "training"} - set(tree)
     if missing:
-        raise InputError(f"the recipe {name} lacks {', '.join(sorted(missing))}. Start from: extends = \"demo\".")
+        raise InputError(f'the recipe {name} lacks {", ".join(sorted(missing))}. Start from: extends = "demo".')
     if "name" not in tree["model"]:
-        raise InputError(f"[model] in {name} needs a `name`, such as name = \"svdno\".")
+        raise InputError(f'[model] in {name} needs a `name`, such as name = "svdno".')
     return Recipe(
         label=str(tree["label"]),
         data=_build(DataSettings, tree["data"], "data"),
@@ -165,15 +165,19 @@ def _build(kind: type[T], table: Any, name: str) -> T:
         raise InputError(f"[{name}] must be a table, got {table!r}.")
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     _check_keys(table, list(known), f"[{name}]")
-    for key, value in table.items():
-        expected = known[key].type
-        numeric = expected is float and isinstance(value, int) and not isinstance(value, bool)
-        if isinstance(expected, type) and not numeric and type(value) is not expected:
-            raise InputError(f"`{name}.{key}` must be of type {expected.__name__}, got {value!r}.")
+    settings = {key: _check_type(f"{name}.{key}", value, known[key].type) for key, value in table.items()}
     try:
-        return kind(**table)
+        return kind(**settings)
     except TypeError as error:
         raise InputError(f"[{name}] is incomplete: {str(error).split(') ')[-1]}.") from None
+
+
+def _check_type(name: str, value: Any, expected: Any) -> Any:
+    if expected is float and type(value) is int:
+        return float(value)
+    if isinstance(expected, type) and type(value) is not expected:
+        raise InputError(f"`{name}` must be of type {expected.__name__}, got {value!r}.")
+    return value
 
 
 def _check_keys(table: Mapping[str, Any], known: list[str], where: str) -> None:

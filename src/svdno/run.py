@@ -1,9 +1,9 @@
 """One run: a recipe in, a folder of records out.
 
-    recipe.toml        what was asked for            history.csv      one row per epoch
-    environment.json   where it ran                  samples.npz      best, median and worst test sample
-    model.safetensors, surrogate.json                singular.npz     singular values and functions
-                       the trained surrogate         metrics.json     the numbers; written last
+recipe.toml        what was asked for            history.csv      one row per epoch
+environment.json   where it ran                  samples.npz      best, median and worst test sample
+model.safetensors, surrogate.json                singular.npz     singular values and functions
+                   the trained surrogate         metrics.json     the numbers; written last
 """
 
 import csv
@@ -67,10 +67,10 @@ def run_recipe(
     save(surrogate, folder)
 
     prediction = surrogate.predict(split.test.inputs)
-    np.savez_compressed(folder / "samples.npz", **collect_samples(prediction, split.test))
+    _write_arrays(folder / "samples.npz", collect_samples(prediction, split.test))
     singular = collect_singular(surrogate, split.test)
     if singular is not None:
-        np.savez_compressed(folder / "singular.npz", **singular)
+        _write_arrays(folder / "singular.npz", singular)
     _write_json(
         folder / "metrics.json",
         {
@@ -134,6 +134,10 @@ def _write_history(path: Path, history: list[Epoch]) -> None:
         writer = csv.writer(file)
         writer.writerow([f.name for f in fields(Epoch)])
         writer.writerows(astuple(row) for row in history)
+
+
+def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The kernels as the paper writes them, with Φ and Ψ formed at every point: the independent truth for the factorised code."""
+"""The kernels as the paper writes them, Φ and Ψ formed at every point: the truth for the factorised code."""
 
 import torch
 from torch import Tensor
@@ -10,8 +10,8 @@ from svdno.models.svd_kernel import SVDKernel
 def form_functions(functions: SingularFunctions, z: Tensor) -> Tensor:
     """Φ(z) of shape (batch, n, d, L)."""
     h = functions.trunk(z)
-    W, b = functions.head[:, :-1], functions.head[:, -1]
-    return torch.einsum("bnk,lkc->bncl", h, W) + b.T
+    W, b = functions.head[..., :-1], functions.head[..., -1]
+    return torch.einsum("bnk,lck->bncl", h, W) + b.T
 
 
 def form_pair(kernel: SVDKernel, z: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,5 @@ def test_dense_kernel_equals_its_definition_in_values_and_all_gradients(layers, 
 
     torch.testing.assert_close(ours, dense, rtol=0, atol=1e-10)
     seed = torch.randn_like(ours)
-    for a, b in zip(
-        torch.autograd.grad(ours, inputs, seed), torch.autograd.grad(dense, inputs, seed), strict=True
-    ):
+    for a, b in zip(torch.autograd.grad(ours, inputs, seed), torch.autograd.grad(dense, inputs, seed), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)

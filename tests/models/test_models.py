@@ -8,7 +8,10 @@ import torch
 from svdno import FNO, SVDNO
 from svdno.models import MODELS
 
-SMALL = {"svdno": {"hidden_channels": 8, "singular_channels": 8, "rank": 3}, "fno": {"hidden_channels": 8, "n_modes": 3}}
+SMALL = {
+    "svdno": {"hidden_channels": 8, "singular_channels": 8, "rank": 3},
+    "fno": {"hidden_channels": 8, "n_modes": 3},
+}
 VARIANTS = [
     {"singular_net": net, "kernel": kernel, "orthogonality": orthogonality, "bases": bases}
     for net, kernel, orthogonality, bases in product(
@@ -100,7 +103,11 @@ def test_bf16_autocast_of_fno_is_close_to_float32():
 @pytest.mark.parametrize("dim", [1, 2])
 def test_permuting_the_points_of_a_cloud_permutes_the_output(dim):
     model = make("svdno", dim).double()
-    a, x, w = torch.randn(2, 20, 2).double(), torch.rand(2, 20, dim).double(), 0.1 + torch.rand(2, 20).double()
+    a, x, w = (
+        torch.randn(2, 20, 2).double(),
+        torch.rand(2, 20, dim).double(),
+        0.1 + torch.rand(2, 20).double(),
+    )
     order = torch.randperm(20)
     expected = model(a, x, w)[:, order]
     torch.testing.assert_close(model(a[:, order], x[:, order], w[:, order]), expected, rtol=0, atol=1e-12)
@@ -163,7 +170,7 @@ def test_compiles_without_graph_breaks(kernel, orthogonality, tmp_path):
     program = f"""
 import torch
 from svdno import SVDNO
-model = SVDNO(1, 3, 2, hidden_channels=8, rank=3, singular_channels=8, kernel={kernel!r}, orthogonality={orthogonality!r})
+model = SVDNO(1, 3, 2, 8, rank=3, singular_channels=8, kernel={kernel!r}, orthogonality={orthogonality!r})
 a = torch.randn(2, 6, 7, 1)
 compiled = torch.compile(model.forward_with_penalty, fullgraph=True, backend="aot_eager")
 u, penalty = compiled(a)

@@ -18,9 +18,12 @@ def test_penalty_starts_small_on_real_fields(net, rank):
     assert model.orthogonality(a) < 0.1 * 2 * rank
 
 
-def test_features_are_padded_with_zeros_behind_the_constant():
-    model = SVDNO(1, 5, 1, singular_channels=10)
-    h = model.kernels[0].left.features(torch.randn(2, 7, 2))
+@pytest.mark.parametrize("net", ["mlp", "lstm"])
+def test_features_are_padded_with_zeros_behind_the_constant(net):
+    functions = SVDNO(1, 5, 1, singular_channels=10, singular_net=net).kernels[0].left
+    z = torch.randn(2, 7, 2)
+    h = functions.features(z)
     assert h.shape == (2, 7, 16)
+    torch.testing.assert_close(h[..., :10], functions.trunk(z))
     assert (h[..., 10] == 1).all()
     assert (h[..., 11:] == 0).all()

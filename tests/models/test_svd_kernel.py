@@ -119,7 +119,7 @@ def test_output_at_one_point_depends_on_the_input_at_every_other():
 @pytest.mark.parametrize("kind", ["svd", "mercer"])
 def test_svd_is_orthonormal_sorted_and_rebuilds_the_kernel(kind, exact):
     kernel = make_kernel(kind=kind, exact=exact)
-    z, w, v, sigma = make_inputs("cloud")
+    z, w, _, sigma = make_inputs("cloud")
     sigma = sigma.detach() * torch.tensor([1.0, -1.0, 1.0, 0.3]) if kind == "svd" else sigma.detach()
     values, left, right = kernel.svd(z, w, sigma)
 

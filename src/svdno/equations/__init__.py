@@ -3,7 +3,7 @@
 A new equation is one file and one line in EQUATIONS.
 """
 
-from typing import Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -11,12 +11,13 @@ from svdno.equations.allen_cahn import AllenCahn
 from svdno.grid import Grid
 
 
+@runtime_checkable
 class Equation(Protocol):
     """What the rest of the package knows of an equation."""
 
-    title: str
-    input_fields: tuple[str, ...]
-    output_fields: tuple[str, ...]
+    title: ClassVar[str]
+    input_fields: ClassVar[tuple[str, ...]]
+    output_fields: ClassVar[tuple[str, ...]]
 
     @property
     def grid(self) -> Grid:

@@ -7,7 +7,9 @@ from torch import Tensor
 from svdno.training.losses import relative_l2
 
 
-def linf(prediction: Float[Tensor, "samples *axes"], truth: Float[Tensor, "samples *axes"]) -> Float[Tensor, " samples"]:
+def linf(
+    prediction: Float[Tensor, "samples *axes"], truth: Float[Tensor, "samples *axes"]
+) -> Float[Tensor, " samples"]:
     """max |û − u| for each sample, in physical units."""
     return (prediction - truth).abs().flatten(1).amax(dim=1)
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from svdno.data.dataset import Dataset
 from svdno.evaluation.metrics import linf, relative_l2_per_time, summarise
+from svdno.models import SVDNO
 from svdno.training.losses import relative_l2
 from svdno.training.surrogate import Surrogate
 
@@ -52,11 +53,11 @@ def collect_singular(surrogate: Surrogate, test: Dataset) -> dict[str, np.ndarra
     A singular function has d components; the one with the largest energy is kept, its largest value positive.
     None for a model without singular functions.
     """
-    svd = getattr(surrogate.model, "svd", None)
-    if svd is None or surrogate.model.arguments.get("kernel") == "dense":
+    model = surrogate.model
+    if not isinstance(model, SVDNO) or model.arguments["kernel"] == "dense":
         return None
     a = surrogate.input_normalizer.encode(test.inputs[:SPECTRUM_SAMPLES].to(surrogate.device, surrogate.dtype))
-    layers = svd(a, *surrogate.locate(surrogate.grid.shape))
+    layers = model.svd(a, *surrogate.locate(surrogate.grid.shape))
     return {
         **_axes(test),
         "values_all": torch.stack([layer.values for layer in layers], dim=1).cpu().numpy(),

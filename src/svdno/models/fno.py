@@ -81,7 +81,9 @@ class FNO(nn.Module):
         self.spectral = nn.ModuleList(SpectralConvolution(hidden_channels, n_modes, dim) for _ in range(n_layers))
         self.pointwise = nn.ModuleList(nn.Linear(hidden_channels, hidden_channels) for _ in range(n_layers))
         self.project = nn.Sequential(
-            nn.Linear(hidden_channels, projection_channels), nn.GELU(), nn.Linear(projection_channels, out_channels)
+            nn.Linear(hidden_channels, projection_channels),
+            nn.GELU(),
+            nn.Linear(projection_channels, out_channels),
         )
 
     def forward(
@@ -97,7 +99,12 @@ class FNO(nn.Module):
         """
         dim, modes = self.arguments["dim"], self.arguments["n_modes"]
         samples = read_samples(
-            a, points, weights, dim=dim, in_channels=self.arguments["in_channels"], dtype=self.lift.weight.dtype
+            a,
+            points,
+            weights,
+            dim=dim,
+            in_channels=self.arguments["in_channels"],
+            dtype=self.lift.weight.dtype,
         )
         _check_grid(samples.space, dim, modes)
         v = self.lift(samples.as_grid(samples.z))
@@ -120,7 +127,7 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
 def _check_grid(space: tuple[int, ...], dim: int, modes: int) -> None:
     if len(space) != dim:
         raise InputError(
-            f"FNO needs a uniform grid of {dim} axes, got a point cloud of {space[0]} points. Use SVDNO for point clouds."
+            f"FNO needs a uniform grid of {dim} axes, got a cloud of {space[0]} points. Use SVDNO for point clouds."
         )
     if 2 * modes > min(space):
         raise InputError(

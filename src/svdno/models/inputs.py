@@ -36,7 +36,13 @@ class Samples(NamedTuple):
 
 
 def read_samples(
-    a: Tensor, points: Tensor | None, weights: Tensor | None, *, dim: int, in_channels: int, dtype: torch.dtype
+    a: Tensor,
+    points: Tensor | None,
+    weights: Tensor | None,
+    *,
+    dim: int,
+    in_channels: int,
+    dtype: torch.dtype,
 ) -> Samples:
     """Check a model's input and lay it out as a list of points.
 
@@ -56,7 +62,7 @@ def read_samples(
         points, quadrature = Grid.unit(space).points_and_weights(a)
     else:
         _check_points(points, a, dim)
-        quadrature = a.new_full(space, 1.0 / prod(space))
+        quadrature = a.new_full((), 1.0 / prod(space)).expand(space)
     if weights is not None:
         _check_weights(weights, a)
         quadrature = weights
@@ -83,7 +89,8 @@ def _check_field(a: Tensor, dim: int, in_channels: int, dtype: torch.dtype) -> N
         )
     if a.dtype != dtype and not torch.is_autocast_enabled(a.device.type):
         raise InputError(
-            f"the model computes in {dtype}, got an input in {a.dtype}. Pass a.to({dtype}) or convert the model: model.to({a.dtype})."
+            f"the model computes in {dtype}, got an input in {a.dtype}. "
+            f"Pass a.to({dtype}) or convert the model: model.to({a.dtype})."
         )
     if min(a.shape) < 1:
         raise InputError(f"the input is empty: got shape {tuple(a.shape)}.")
@@ -110,9 +117,9 @@ def _check_weights(weights: Tensor, a: Tensor) -> None:
     # Reading the values waits for the device, so a compiled or captured step goes without.
     if torch.compiler.is_compiling() or (weights.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
-    smallest = weights.min().item()
-    if not (smallest > 0 and weights.max().item() < float("inf")):
+    smallest, largest = weights.min().item(), weights.max().item()
+    if not 0 < smallest <= largest < float("inf"):
         raise InputError(
-            f"quadrature weights must be positive and finite, got values from {smallest:g} to {weights.max().item():g}. "
+            f"quadrature weights must be positive and finite, got values from {smallest:g} to {largest:g}. "
             "Leave out points that carry no volume."
         )

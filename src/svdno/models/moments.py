@@ -1,43 +1,79 @@
 """Sums over the points of an input: moments of features, and Gram matrices of the functions made of them."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# Both products over the points run in blocks of this many points side by side: one long product per sample, and
-# its gradient, would leave most of a GPU without work.
+# Points summed by one matrix product. One long product per sample would keep only a few multiprocessors of a GPU
+# busy; blocks of points run side by side.
 BLOCK = 1024
 
 
 def integrate(f: Float[Tensor, "batch n p"], g: Float[Tensor, "batch n q"]) -> Float[Tensor, "batch p q"]:
-    """∫ f gᵀ: Σ_j f(z_j) g(z_j)ᵀ over the points, weights included in f."""
-    return (_blocks(f).mT @ _blocks(g)).sum(dim=1)
+    """∫ f gᵀ: Σ_j f(z_j) g(z_j)ᵀ over the points, weights included in one of them."""
+    M: Tensor = _Integrate.apply(*_for_autocast(f, g))
+    return M
 
 
-def expand(f: Float[Tensor, "batch n p"], A: Float[Tensor, "batch p q"]) -> Float[Tensor, "batch n q"]:
-    """Σ_k f(z_i)[k] A[k,:] at every point."""
-    return (_blocks(f) @ A.unsqueeze(1)).flatten(1, 2)
+def expand(f: Float[Tensor, "batch n p"], A: Float[Tensor, "batch q p"]) -> Float[Tensor, "batch n q"]:
+    """A f(z_i) at every point."""
+    out: Tensor = _Expand.apply(*_for_autocast(f, A))
+    return out
 
 
-def _blocks(f: Tensor) -> Tensor:
-    """(batch, n, p) as (batch, blocks, points, p); one block where the points do not divide evenly."""
-    n = f.shape[1]
-    return f.unflatten(1, (-1, BLOCK if n % BLOCK == 0 else n))
+class _Integrate(torch.autograd.Function):
+    """M = Σ_j f_j g_jᵀ, whose gradients are expansions: df_j = dM g_j, dg_j = dMᵀ f_j."""
+
+    @staticmethod
+    def forward(ctx: Any, f: Tensor, g: Tensor) -> Tensor:
+        ctx.save_for_backward(f, g)
+        n = f.shape[1]
+        if n % BLOCK or n == BLOCK:
+            return f.mT @ g
+        return (f.unflatten(1, (-1, BLOCK)).mT @ g.unflatten(1, (-1, BLOCK))).sum(dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, dM: Tensor) -> tuple[Tensor, Tensor]:
+        f, g = ctx.saved_tensors
+        return expand(g, dM), expand(f, dM.mT)
+
+
+class _Expand(torch.autograd.Function):
+    """out_i = A f_i, whose gradients are an expansion and an integral: df_i = Aᵀ dout_i, dA = Σ_i dout_i f_iᵀ."""
+
+    @staticmethod
+    def forward(ctx: Any, f: Tensor, A: Tensor) -> Tensor:
+        ctx.save_for_backward(f, A)
+        return f @ A.mT
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor, Tensor]:
+        f, A = ctx.saved_tensors
+        return expand(dout, A.mT), integrate(dout, f)
+
+
+def _for_autocast(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the precision of autocast where it is on, so that the backward pass finds them in one precision."""
+    if not torch.is_autocast_enabled(f.device.type):
+        return f, g
+    dtype = torch.get_autocast_dtype(f.device.type)
+    return f.to(dtype), g.to(dtype)
 
 
 def gram(
-    head: Float[Tensor, "rank features channels"],
+    head: Float[Tensor, "rank channels features"],
     h: Float[Tensor, "batch n padded"],
     w: Float[Tensor, "#batch n"],
 ) -> Float[Tensor, "batch rank rank"]:
-    """G[l,m] = ∫ Φ_l · Φ_m dx = Σ_c W̃[l,:,c]ᵀ C W̃[m,:,c] with the moments C = Σ_j w_j h̃(z_j) h̃(z_j)ᵀ."""
-    L, K, d = head.shape
+    """G[l,m] = ∫ Φ_l · Φ_m dx = Σ_c W̃[l,c] C W̃[m,c]ᵀ with the moments C = Σ_j w_j h̃(z_j) h̃(z_j)ᵀ."""
+    L, d, K = head.shape
     h = h.to(head.dtype)
     C = integrate(h * w.to(head.dtype).unsqueeze(-1), h)[:, :K, :K]
     batch = C.shape[0]
     if L * (batch + d) < batch * d:  # few functions: all pairs of head rows first, O(L² K² (d + batch))
-        pairs = torch.einsum("lkc,mjc->lmkj", head, head)
+        pairs = torch.einsum("lck,mcj->lmkj", head, head)
         return (C.flatten(1) @ pairs.flatten(2).flatten(0, 1).T).unflatten(1, (L, L))
-    CW = C @ head.transpose(0, 1).reshape(K, L * d)  # many: the heads sample by sample, O(batch L K² d)
-    CW = CW.unflatten(-1, (L, d)).transpose(1, 2).reshape(-1, L, K * d)
-    return CW @ head.reshape(L, K * d).T
+    CW = head.reshape(L * d, K) @ C  # many: the heads sample by sample, O(batch L K² d)
+    return CW.reshape(batch, L, d * K) @ head.reshape(L, d * K).T

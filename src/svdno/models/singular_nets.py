@@ -1,9 +1,10 @@
 """Singular functions Φ(z) ∈ R^{d×L}: a small net (the trunk) gives features h(z) ∈ R^H, a linear head makes Φ of them.
 
-Φ(z)[c,l] = Σ_k W[l,k,c] h(z)[k] + b[l,c]. The bias is the row of a constant feature: h̃ = (h, 1), W̃ = (W, b).
+Φ(z)[c,l] = Σ_k W[l,c,k] h(z)[k] + b[l,c]. The bias belongs to a constant feature: h̃ = (h, 1), W̃ = (W, b).
 Kernels work with h̃ and W̃ and never form Φ.
 """
 
+from itertools import pairwise
 from math import pi, sqrt
 
 import torch
@@ -16,7 +17,7 @@ from svdno.models.moments import gram
 
 SINGULAR_NETS = ("mlp", "lstm", "bilstm")
 
-# Matrix units read operands in 16-byte pieces; a feature count that is a multiple of 8 keeps every row aligned.
+# A feature count that is no multiple of 8 puts matrix products on a slower path of the GPU.
 ALIGNMENT = 8
 
 
@@ -27,17 +28,26 @@ class SineMLP(nn.Module):
         super().__init__()
         self.features = channels
         widths = [in_channels] + [channels] * layers
-        self.linears = nn.ModuleList(nn.Linear(i, o) for i, o in zip(widths, widths[1:], strict=False))
-        for linear in self.linears:
+        linears = [nn.Linear(i, o) for i, o in pairwise(widths)]
+        for linear in linears:
             # Unit-variance arguments of the sine, at all phases: features of mean square ½ at any depth.
             nn.init.uniform_(linear.weight, -sqrt(6 / linear.in_features), sqrt(6 / linear.in_features))
             nn.init.uniform_(linear.bias, -pi, pi)
+        self.linears = nn.ModuleList(linears)
 
-    def forward(self, z: Float[Tensor, "batch n augmented"]) -> Float[Tensor, "batch n features"]:
-        """Evaluate the features at each point."""
-        for linear in self.linears:
+    def forward(self, z: Float[Tensor, "batch n augmented"], extra: int = 0) -> Float[Tensor, "batch n features"]:
+        """Evaluate the features at each point; `extra` adds one that is 1 and others that are 0."""
+        linears = list(self.linears)
+        for linear in linears[:-1] if extra else linears:
             z = torch.sin(linear(z))
-        return z
+        if not extra:
+            return z
+        last = linears[-1]
+        assert isinstance(last, nn.Linear)
+        # sin(0·z + π/2) = 1 and sin(0·z) = 0: the extra features cost no pass over the points of their own.
+        weight = F.pad(last.weight, (0, 0, 0, extra))
+        phases = F.pad(last.bias.new_full((1,), pi / 2), (0, extra - 1))
+        return torch.sin(F.linear(z, weight, torch.cat([last.bias, phases])))
 
 
 class GridLSTM(nn.Module):
@@ -48,10 +58,13 @@ class GridLSTM(nn.Module):
         self.features = channels * (2 if bidirectional else 1)
         self.lstm = nn.LSTM(in_channels, channels, layers, batch_first=True, bidirectional=bidirectional)
 
-    def forward(self, z: Float[Tensor, "batch n augmented"]) -> Float[Tensor, "batch n features"]:
-        """Evaluate the features at each point, in the order of the points."""
-        features: Tensor = self.lstm(z)[0]
-        return features
+    def forward(self, z: Float[Tensor, "batch n augmented"], extra: int = 0) -> Float[Tensor, "batch n features"]:
+        """Evaluate the features at each point, in the order of the points; `extra` adds a 1 and zeros."""
+        h: Tensor = self.lstm(z)[0]
+        if not extra:
+            return h
+        constant = F.pad(h.new_ones(1), (0, extra - 1))
+        return torch.cat([h, constant.expand(*h.shape[:-1], -1)], dim=-1)
 
 
 def build_trunk(net: str, *, dim: int, in_channels: int, channels: int, layers: int) -> SineMLP | GridLSTM:
@@ -61,8 +74,7 @@ def build_trunk(net: str, *, dim: int, in_channels: int, channels: int, layers: 
         return SineMLP(dim + in_channels, channels, layers)
     if dim != 1:
         raise InputError(
-            f"singular_net={net!r} runs along a line of points and needs dim=1, got dim={dim}. "
-            "Use singular_net='mlp'."
+            f"singular_net={net!r} runs along a line of points and needs dim=1, got dim={dim}. Use singular_net='mlp'."
         )
     return GridLSTM(1 + in_channels, channels, layers, bidirectional=net == "bilstm")
 
@@ -79,16 +91,22 @@ class SingularFunctions(nn.Module):
     def __init__(self, trunk: SineMLP | GridLSTM, rank: int, channels: int, dim: int, in_channels: int) -> None:
         super().__init__()
         self.trunk = trunk
-        self.head = nn.Parameter(torch.zeros(rank, trunk.features + 1, channels))
+        self.head = nn.Parameter(torch.zeros(rank, channels, trunk.features + 1))
         self._initialise(dim, in_channels)
 
     def features(self, z: Float[Tensor, "batch n augmented"]) -> Float[Tensor, "batch n padded"]:
-        """h̃ = (h, 1, 0 … 0), padded with zeros to a multiple of the alignment."""
-        h = self.trunk(z)
-        width = self.head.shape[1]
-        padded = -(-width // ALIGNMENT) * ALIGNMENT
-        constant = F.pad(h.new_ones(1), (0, padded - width))
-        return torch.cat([h, constant.expand(*h.shape[:-1], -1)], dim=-1)
+        """h̃ = (h, 1, 0 … 0), as many zeros as the alignment wants."""
+        h: Tensor = self.trunk(z, extra=self.padded - self.trunk.features)
+        return h
+
+    def padded_head(self) -> Float[Tensor, "rank columns"]:
+        """W̃ for the padded features, one row of d × padded numbers for each function."""
+        return F.pad(self.head, (0, self.padded - self.head.shape[-1])).flatten(1)
+
+    @property
+    def padded(self) -> int:
+        """Features with the constant one and the zeros."""
+        return -(-self.head.shape[-1] // ALIGNMENT) * ALIGNMENT
 
     @torch.no_grad()
     def _initialise(self, dim: int, in_channels: int) -> None:
@@ -96,7 +114,7 @@ class SingularFunctions(nn.Module):
         x = torch.rand(8, 256, dim).sort(dim=1).values if dim == 1 else torch.rand(8, 256, dim)
         waves = x @ torch.randint(-4, 5, (8, dim, in_channels)).to(x.dtype) + torch.rand(8, 1, in_channels)
         h = self.features(torch.cat([x, sqrt(2) * torch.sin(2 * pi * waves)], dim=-1))
-        nn.init.normal_(self.head[:, :-1])
+        nn.init.normal_(self.head[..., :-1])
         G = gram(self.head, h, h.new_full((1, h.shape[1]), 1 / h.shape[1])).mean(dim=0)
         factor = torch.linalg.cholesky(G.double())
         orthonormal = torch.linalg.solve_triangular(factor, self.head.flatten(1).double(), upper=False)

@@ -2,10 +2,10 @@
 
 With Φ(z) = W̃_Φ h̃_Φ(z) (see singular_nets), the sums over points and over features change places, exactly:
 
-    moments        M[k,c] = Σ_j w_j h̃_Ψ(z_j)[k] v(z_j)[c]        one GEMM over the points, O(n H d)
-    coefficients   q[l]   = Σ_{k,c} W̃_Ψ[l,k,c] M[k,c]             no n
-    expansion      A[k,c] = Σ_l W̃_Φ[l,k,c] σ_l q[l]               no n
-    output         (K v)(z_i)[c] = Σ_k h̃_Φ(z_i)[k] A[k,c]         one GEMM over the points, O(n H d)
+    moments        M[c,k] = Σ_j w_j v(z_j)[c] h̃_Ψ(z_j)[k]        one GEMM over the points, O(n H d)
+    coefficients   q[l]   = Σ_{c,k} W̃_Ψ[l,c,k] M[c,k]             no n
+    expansion      A[c,k] = Σ_l W̃_Φ[l,c,k] σ_l q[l]               no n
+    output         (K v)(z_i)[c] = Σ_k A[c,k] h̃_Φ(z_i)[k]         one GEMM over the points, O(n H d)
 
 so the rank L costs nothing that grows with the number of points. Gram matrices need only ∫ h̃ h̃ᵀ dx.
 """
@@ -13,24 +13,28 @@ so the rank L costs nothing that grows with the number of points. Gram matrices 
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.models.moments import expand, gram, integrate
 from svdno.models.singular_nets import SingularFunctions
 
+
 class Bases(NamedTuple):
     """What the layers need of Φ and Ψ on one batch of inputs.
 
     left: h̃_Φ(z_i)
-    right: w_i h̃_Ψ(z_i), the features that integrate
+    right: w_i h̃_Ψ(z_i), the features that integrate; without w_i where it is the same for all points
+    volume: that common w, or None
+    heads: W̃_Φ and W̃_Ψ for the padded features
     grams: G_Φ and G_Ψ, or None where nothing needs them
     factors: lower Cholesky factors F of G = F Fᵀ, in float64, or None where nothing needs them
     """
 
     left: Float[Tensor, "batch n left"]
     right: Float[Tensor, "batch n right"]
+    volume: Float[Tensor, "#batch 1"] | None
+    heads: tuple[Float[Tensor, "rank left_columns"], Float[Tensor, "rank right_columns"]]
     grams: tuple[Float[Tensor, "batch rank rank"], Float[Tensor, "batch rank rank"]] | None = None
     factors: tuple[Float[Tensor, "batch rank rank"], Float[Tensor, "batch rank rank"]] | None = None
 
@@ -74,7 +78,11 @@ class SVDKernel(nn.Module):
         """Evaluate both trunks on an input; every layer that shares the functions uses the result."""
         left = self.left.features(z)
         right = left if self.right is None else self.right.features(z)
-        bases = Bases(left, right * w.unsqueeze(-1))
+        equal = w.stride(-1) == 0  # one number, expanded
+        weighted, volume = (right, w[:, :1]) if equal else (right * w.unsqueeze(-1), None)
+        head_left = self.left.padded_head()
+        heads = (head_left, head_left if self.right is None else self.right.padded_head())
+        bases = Bases(left, weighted, volume, heads)
         needs_factors = self.exact or self.truncation is not None
         if not (with_grams or needs_factors):
             return bases
@@ -88,31 +96,33 @@ class SVDKernel(nn.Module):
         self, v: Float[Tensor, "batch n d"], bases: Bases, sigma: Float[Tensor, " rank"]
     ) -> Float[Tensor, "batch n d"]:
         """(K v)(z_i) = Φ(z_i) Σ Σ_j w_j Ψ(z_j)ᵀ v(z_j) at every point."""
-        W_left, W_right = self.left.head, self.right_head
-        _, K, d = W_left.shape
-        M = integrate(bases.right, v)[:, : W_right.shape[1]]
+        W_left, W_right = bases.heads
+        M = integrate(v, bases.right)
         with torch.autocast(v.device.type, enabled=False):
-            q = M.flatten(1).to(W_right.dtype) @ W_right.flatten(1).T
-            r = self._scale(q, bases, sigma)
-            A = (r @ W_left.flatten(1)).unflatten(1, (K, d))
-        A = F.pad(A, (0, 0, 0, bases.left.shape[-1] - K))
+            q = M.flatten(1).to(W_right.dtype) @ W_right.T
+            if bases.volume is not None:
+                q = bases.volume * q
+            A = (self._scale(q, bases, sigma) @ W_left).unflatten(1, (v.shape[-1], -1))
         return expand(bases.left, A.to(bases.left.dtype))
 
     def orthogonality(self, bases: Bases) -> Float[Tensor, ""]:
         """L_ortho = ‖G_Φ − I‖²_F + ‖G_Ψ − I‖²_F of the functions in use, averaged over the batch (Eq. 12)."""
         assert bases.grams is not None
-        grams = bases.grams
+        grams = torch.stack(bases.grams)
         if self.exact:
             assert bases.factors is not None
-            grams = tuple(_in_orthonormal_basis(G, F_) for G, F_ in zip(bases.grams, bases.factors, strict=True))
-        identity = torch.eye(grams[0].shape[-1], dtype=grams[0].dtype, device=grams[0].device)
-        return sum((G - identity).square().sum(dim=(-2, -1)).mean() for G in grams)
+            grams = _in_orthonormal_basis(grams, torch.stack(bases.factors))
+        identity = torch.eye(grams.shape[-1], dtype=grams.dtype, device=grams.device)
+        return (grams - identity).square().sum(dim=(0, -2, -1)).mean()
 
     @torch.no_grad()
     def svd(
-        self, z: Float[Tensor, "batch n augmented"], w: Float[Tensor, "#batch n"], sigma: Float[Tensor, " rank"]
+        self,
+        z: Float[Tensor, "batch n augmented"],
+        w: Float[Tensor, "#batch n"],
+        sigma: Float[Tensor, " rank"],
     ) -> KernelSVD:
-        """The SVD of the kernel on each input, in float64: core R_Φ Σ R_Ψᵀ = U S Vᵀ, functions Φ R_Φ⁻¹ U and Ψ R_Ψ⁻¹ V."""
+        """The SVD on each input, in float64: core R_Φ Σ R_Ψᵀ = U S Vᵀ, functions Φ R_Φ⁻¹ U and Ψ R_Ψ⁻¹ V."""
         left = self.left.features(z).double()
         right = left if self.right is None else self.right.features(z).double()
         F_left = _cholesky(gram(self.left.head.double(), left, w.double()))
@@ -122,7 +132,11 @@ class SVDKernel(nn.Module):
         return KernelSVD(
             S[:, :keep],
             _functions(self.left.head, left, torch.linalg.solve_triangular(F_left.mT, U, upper=True)[..., :keep]),
-            _functions(self.right_head, right, torch.linalg.solve_triangular(F_right.mT, Vh.mT, upper=True)[..., :keep]),
+            _functions(
+                self.right_head,
+                right,
+                torch.linalg.solve_triangular(F_right.mT, Vh.mT, upper=True)[..., :keep],
+            ),
         )
 
     @property
@@ -166,5 +180,5 @@ def _in_orthonormal_basis(G: Tensor, factor: Tensor) -> Tensor:
 
 def _functions(head: Tensor, h: Tensor, mixing: Tensor) -> Tensor:
     """The functions Φ(z) · mixing, formed at each point: (batch, n, channels, functions)."""
-    mixed = torch.einsum("lkc,blm->bkcm", head.double(), mixing)
-    return torch.einsum("bnk,bkcm->bncm", h[..., : head.shape[1]], mixed)
+    mixed = torch.einsum("lck,blm->bkcm", head.double(), mixing)
+    return torch.einsum("bnk,bkcm->bncm", h[..., : head.shape[-1]], mixed)

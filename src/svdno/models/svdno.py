@@ -106,7 +106,7 @@ class SVDNO(nn.Module):
         samples = self._read(a, points, weights)
         kernels = self._svd_kernels("svd")
         result = []
-        for t, sigma in enumerate(self.singular_values()):
+        for t, sigma in enumerate(self._sigma()):
             values, left, right = kernels[t % len(kernels)].svd(samples.z, samples.w, sigma)
             shape = (left.shape[0], *samples.space, *left.shape[2:])
             result.append(KernelSVD(values, left.reshape(shape), right.reshape(shape)))
@@ -123,28 +123,28 @@ class SVDNO(nn.Module):
             kernel.truncation = rank
         return model
 
-    def singular_values(self) -> list[Tensor] | list[None]:
-        """The trainable Σ of each layer (λ ≥ 0 in Mercer's kernel); the dense kernel has none."""
-        if self.arguments["kernel"] == "dense":
-            return [None] * len(self.pointwise)
+    def _sigma(self) -> list[Tensor]:
+        """Σ of each layer; λ ≥ 0 in Mercer's kernel."""
         return list(F.softplus(self.sigma) if self.arguments["kernel"] == "mercer" else self.sigma)
 
     def _read(self, a: Tensor, points: Tensor | None, weights: Tensor | None) -> Samples:
         dim, in_channels = self.arguments["dim"], self.arguments["in_channels"]
-        dtype = self.lift[0].weight.dtype
+        dtype = next(self.parameters()).dtype
         return read_samples(a, points, weights, dim=dim, in_channels=in_channels, dtype=dtype)
 
     def _evaluate(self, samples: Samples, *, with_penalty: bool) -> tuple[Tensor, Tensor]:
         z, w = samples.z, samples.w
-        bases = [kernel.prepare(z, w, with_grams=with_penalty) for kernel in self.kernels]
+        kernels: list[Any] = list(self.kernels)
+        bases = [kernel.prepare(z, w, with_grams=with_penalty) for kernel in kernels]
         v = self.lift(z)
-        for t, sigma in enumerate(self.singular_values()):
-            i = t % len(self.kernels)
-            v = F.gelu(self.pointwise[t](v) + self.kernels[i](v, bases[i], sigma))
+        sigma = [None] * len(self.pointwise) if self.arguments["kernel"] == "dense" else self._sigma()
+        for t, linear in enumerate(self.pointwise):
+            i = t % len(kernels)
+            v = F.gelu(linear(v) + kernels[i](v, bases[i], sigma[t]))
         u = samples.as_grid(self.project(v))
         if not with_penalty:
             return u, z.new_zeros(())
-        return u, _mean([kernel.orthogonality(b) for kernel, b in zip(self.kernels, bases, strict=True)])
+        return u, _mean([kernel.orthogonality(b) for kernel, b in zip(kernels, bases, strict=True)])
 
     def _build_kernel(self) -> SVDKernel | DenseKernel:
         s = self.arguments
@@ -154,7 +154,11 @@ class SVDNO(nn.Module):
 
         def functions() -> SingularFunctions:
             trunk = build_trunk(
-                s["singular_net"], dim=s["dim"], in_channels=s["in_channels"], channels=features, layers=layers
+                s["singular_net"],
+                dim=s["dim"],
+                in_channels=s["in_channels"],
+                channels=features,
+                layers=layers,
             )
             return SingularFunctions(trunk, s["rank"], d, s["dim"], s["in_channels"])
 
@@ -182,7 +186,15 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
     choose("bases", arguments["bases"], ("global", "per-layer"))
     if arguments["dim"] not in (1, 2, 3):
         raise InputError(f"`dim` must be 1, 2 or 3, got {arguments['dim']}.")
-    for name in ("in_channels", "out_channels", "hidden_channels", "n_layers", "rank", "singular_layers", "singular_channels"):
+    for name in (
+        "in_channels",
+        "out_channels",
+        "hidden_channels",
+        "n_layers",
+        "rank",
+        "singular_layers",
+        "singular_channels",
+    ):
         if not isinstance(arguments[name], int) or arguments[name] < 1:
             raise InputError(f"`{name}` must be a whole number of at least 1, got {arguments[name]!r}.")
     most = arguments["hidden_channels"] * arguments["singular_channels"]

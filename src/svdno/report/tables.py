@@ -80,9 +80,7 @@ def labels(runs: list[Run]) -> list[str]:
     names = [str(run.metrics["label"]) for run in runs]
     for extra in ([f"seed {run.metrics['seed']}" for run in runs], [run.folder.name for run in runs]):
         count = Counter(names)
-        names = [
-            f"{name} ({add})" if count[name] > 1 else name for name, add in zip(names, extra, strict=True)
-        ]
+        names = [f"{name} ({add})" if count[name] > 1 else name for name, add in zip(names, extra, strict=True)]
     return names
 
 

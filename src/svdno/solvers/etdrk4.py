@@ -30,8 +30,8 @@ class Coefficients(NamedTuple):
 
 def coefficients(linear: Float[Tensor, "..."], h: float) -> Coefficients:
     """Make the coefficients for a real diagonal linear part and a step h."""
-    angles = torch.pi * (torch.arange(1, CONTOUR_POINTS + 1, device=linear.device) - 0.5) / CONTOUR_POINTS
-    z = h * linear.unsqueeze(-1) + torch.exp(1j * angles.to(linear.dtype))
+    k = torch.arange(CONTOUR_POINTS, dtype=linear.dtype, device=linear.device)
+    z = h * linear.unsqueeze(-1) + torch.exp(1j * torch.pi * (k + 0.5) / CONTOUR_POINTS)
     exp = torch.exp(z)
 
     def mean(values: Tensor) -> Tensor:

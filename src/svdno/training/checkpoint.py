@@ -1,7 +1,7 @@
 """A surrogate on disk: weights as safetensors, everything else as JSON. Loading never executes code from the files.
 
-    model.safetensors   the weights
-    surrogate.json      model name and constructor arguments, normalisers, grid, times, fields, version; written last
+model.safetensors   the weights
+surrogate.json      model name and constructor arguments, normalisers, grid, times, fields, version; written last
 """
 
 import json
@@ -53,23 +53,23 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Surrogate:
     for name in (WEIGHTS, DESCRIPTION):
         if not (folder / name).is_file():
             raise InputError(
-                f"no trained model in {folder}: {name} is missing. Pass the folder of a run, as `svdno train` writes it."
+                f"no trained model in {folder}: {name} is missing. Pass the folder of a run, as `svdno train` makes it."
             )
     try:
         d = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         if d["format"] != FORMAT:
             raise InputError(
-                f"{folder} was written in format {d['format']} by svdno {d['svdno']}; this is svdno {__version__}, which "
-                f"reads format {FORMAT}. Install the version that wrote it."
+                f"{folder} was written in format {d['format']} by svdno {d['svdno']}; this is svdno {__version__}, "
+                f"which reads format {FORMAT}. Install the version that wrote it."
             )
         model = build_model(d["model"], d["arguments"]).to(getattr(torch, d["dtype"]))
         model.load_state_dict(load_file(folder / WEIGHTS))
         return Surrogate(
             name=d["model"],
             model=model.to(device).eval(),
-            input_normalizer=Normalizer(tuple(d["input_normalizer"]["mean"]), tuple(d["input_normalizer"]["std"])),
-            output_normalizer=Normalizer(tuple(d["output_normalizer"]["mean"]), tuple(d["output_normalizer"]["std"])),
-            grid=Grid(*(tuple(d["grid"][key]) for key in ("shape", "lower", "upper")), d["grid"]["placement"]),
+            input_normalizer=_read_normalizer(**d["input_normalizer"]),
+            output_normalizer=_read_normalizer(**d["output_normalizer"]),
+            grid=_read_grid(**d["grid"]),
             times=tuple(d["times"]),
             input_fields=tuple(d["input_fields"]),
             output_fields=tuple(d["output_fields"]),
@@ -78,6 +78,14 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Surrogate:
         raise
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the model in {folder} is damaged or was not written by svdno: {error}") from None
+
+
+def _read_grid(shape: list[int], lower: list[float], upper: list[float], placement: str) -> Grid:
+    return Grid(tuple(shape), tuple(lower), tuple(upper), placement)
+
+
+def _read_normalizer(mean: list[float], std: list[float]) -> Normalizer:
+    return Normalizer(tuple(mean), tuple(std))
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:

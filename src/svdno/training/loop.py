@@ -44,9 +44,7 @@ def train(
     shuffle = torch.Generator().manual_seed(settings.seed)
 
     objective = Objective(surrogate, settings.penalty)
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
-    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     batches = -(-len(a) // settings.batch_size)
     schedule = _build_schedule(optimizer, settings, batches)
 
@@ -56,7 +54,7 @@ def train(
     for epoch in range(1, settings.epochs + 1):
         model.train()
         totals = torch.zeros(3, dtype=torch.float64, device=device)
-        learning_rate = schedule.get_last_lr()[0]
+        learning_rate = float(schedule.get_last_lr()[0])
         for rows in torch.randperm(len(a), generator=shuffle).to(device).split(settings.batch_size):
             loss, error, penalty = objective(a[rows], u[rows], points, weights)
             optimizer.zero_grad()
@@ -78,7 +76,13 @@ def train(
             best, best_state = validation_error, deepcopy(model.state_dict())
         history.append(
             Epoch(
-                epoch, learning_rate, loss_mean, penalty_mean, train_error, validation_error, perf_counter() - start
+                epoch,
+                learning_rate,
+                loss_mean,
+                penalty_mean,
+                train_error,
+                validation_error,
+                perf_counter() - start,
             )
         )
         on_epoch(history[-1])
@@ -92,9 +96,7 @@ def measure_error(surrogate: Surrogate, data: Dataset) -> float:
     return relative_l2(prediction, data.outputs.to(prediction)).mean().item()
 
 
-def _build_schedule(
-    optimizer: torch.optim.Optimizer, settings: TrainingSettings, batches: int
-) -> LRScheduler:
+def _build_schedule(optimizer: torch.optim.Optimizer, settings: TrainingSettings, batches: int) -> LRScheduler:
     """The learning rate after each batch."""
     if settings.schedule == "one-cycle":
         return OneCycleLR(optimizer, settings.learning_rate, total_steps=settings.epochs * batches + 1)

@@ -4,10 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from svdno.models import SVDNO
 from svdno.training.surrogate import Surrogate
 
 
-def relative_l2(prediction: Float[Tensor, "batch *axes"], truth: Float[Tensor, "batch *axes"]) -> Float[Tensor, " batch"]:
+def relative_l2(
+    prediction: Float[Tensor, "batch *axes"], truth: Float[Tensor, "batch *axes"]
+) -> Float[Tensor, " batch"]:
     """‖û_i − u_i‖₂ / ‖u_i‖₂ for each sample, over all its times, points and fields."""
     return torch.linalg.vector_norm((prediction - truth).flatten(1), dim=1) / torch.linalg.vector_norm(
         truth.flatten(1), dim=1
@@ -28,7 +31,7 @@ class Objective(nn.Module):
 
     def forward(self, a: Tensor, u: Tensor, points: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Loss, error and penalty on one batch of normalised inputs and raw outputs."""
-        if hasattr(self.model, "forward_with_penalty"):
+        if isinstance(self.model, SVDNO):
             y, penalty = self.model.forward_with_penalty(a, points, weights)
         else:
             y = self.model(a, points, weights)

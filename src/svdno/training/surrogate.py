@@ -75,9 +75,7 @@ class Surrogate:
         like = torch.empty(0, dtype=self.dtype, device=self.device)
         return self.grid.resized(space).on_unit_box().points_and_weights(like)
 
-    def as_frames(
-        self, y: Float[Tensor, "batch *space channels"]
-    ) -> Float[Tensor, "batch times *space output_fields"]:
+    def as_frames(self, y: Float[Tensor, "batch *space channels"]) -> Float[Tensor, "batch times *space output_fields"]:
         """The model's output in physical units, times first: channels are times × fields."""
         u = y.unflatten(-1, (len(self.times), len(self.output_fields))).movedim(-2, 1)
         return self.output_normalizer.decode(u)
@@ -88,7 +86,7 @@ class Surrogate:
     ) -> Array:
         """Solve for raw input fields.
 
-        a: (batch, *space, fields), tensor or array, at any resolution of the trained box; (batch, n, fields) with points
+        a: (batch, *space, fields), tensor or array, at any resolution of the box; (batch, n, fields) with points
         points: coordinates (n, dim) or (batch, n, dim) of a point cloud, in the units of the grid
         weights: quadrature weights of the points in the same units; default: equal ones
         Returns (batch, times, *space, fields), of a's kind.

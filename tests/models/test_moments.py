@@ -1,0 +1,33 @@
+"""The two sums over points against plain einsum, with first and second derivatives."""
+
+import pytest
+import torch
+
+from svdno.models import moments
+from svdno.models.moments import BLOCK, expand, integrate
+
+
+@pytest.mark.parametrize("n", [7, BLOCK, 2 * BLOCK, 2 * BLOCK + 3])
+def test_sums_equal_einsum_whatever_the_number_of_points(n):
+    f, g = torch.randn(2, n, 3).double(), torch.randn(2, n, 4).double()
+    torch.testing.assert_close(integrate(f, g), torch.einsum("bnp,bnq->bpq", f, g))
+    A = integrate(f, g)
+    torch.testing.assert_close(expand(f, A.mT), torch.einsum("bnp,bpq->bnq", f, A))
+
+
+def test_first_and_second_derivatives_pass_autograd_check(monkeypatch):
+    monkeypatch.setattr(moments, "BLOCK", 2)
+    f, g, A = (torch.randn(*s).double().requires_grad_() for s in ((2, 4, 2), (2, 4, 3), (2, 3, 2)))
+    for operation, inputs in ((integrate, (f, g)), (expand, (f, A))):
+        assert torch.autograd.gradcheck(operation, inputs)
+        assert torch.autograd.gradgradcheck(operation, inputs)
+
+
+def test_autocast_gives_gradients_in_the_precision_of_the_inputs():
+    f, g = torch.randn(2, 8, 3, requires_grad=True), torch.randn(2, 8, 4, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        M = integrate(f, g.bfloat16())
+        out = expand(f, M.mT)
+    assert M.dtype == out.dtype == torch.bfloat16
+    out.float().sum().backward()
+    assert f.grad.dtype == g.grad.dtype == torch.float32

@@ -1,0 +1,94 @@
+"""The command line as a person types it: real processes, real files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from svdno.report.tables import read_run
+
+TINY = ["--set", "training.epochs=2", "--set", "data.samples=20", "--set", "data.parameters.points=128"]
+
+
+def svdno(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "svdno", *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_demo_goes_from_equation_to_report(tmp_path):
+    done = svdno("demo", "-o", "out", *TINY, "--set", "data.space_stride=2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for text in ("SVD-NO", "FNO", "Rel. L2", "16 training, 2 validation, 2 test samples", "report.html"):
+        assert text in done.stdout
+    out = tmp_path / "out"
+    for name in ("svdno", "fno"):
+        assert read_run(out / name).metrics["epochs"] == 2
+        for file in ("recipe.toml", "history.csv", "model.safetensors", "surrogate.json", "figures/predictions.png"):
+            assert (out / name / file).is_file(), file
+    for file in ("spectrum.png", "singular_functions.png"):
+        assert (out / "svdno/figures" / file).is_file()
+    assert "SVD-NO" in (out / "report.html").read_text()
+
+
+def test_train_writes_a_run_that_loads_and_predicts(tmp_path):
+    done = svdno("train", "demo-fno", "-o", "run", *TINY, "--set", "data.space_stride=2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run/metrics.json").read_text())["label"] == "FNO"
+    from svdno import load
+    from svdno.equations import AllenCahn
+
+    assert load(tmp_path / "run").predict(AllenCahn(points=64).sample_inputs(2, seed=9)).shape == (2, 21, 64, 1)
+    again = svdno("train", tmp_path / "run/recipe.toml", "-o", "again", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    ours, theirs = ((tmp_path / run / "model.safetensors").read_bytes() for run in ("run", "again"))
+    assert ours == theirs, "a run's recipe repeats the run"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "nope"], "no recipe 'nope'"),
+        (["train", "demo", "--set", "model.rank=0"], "`rank` must be a whole number of at least 1, got 0"),
+        (["train", "demo", "--set", "model.rank=2.5"], "`rank` must be a whole number of at least 1, got 2.5"),
+        (["train", "demo", "--set", "model.singular_net=gru"], "must be one of 'mlp', 'lstm', 'bilstm', got 'gru'"),
+        (["demo", "--set", "training.epoch=3"], "unknown setting 'epoch' in [training]"),
+        (["demo", "--set", "data.equation=heat"], "unknown equation 'heat'"),
+        (["demo", "--set", "model.depth=3"], "has no setting depth"),
+        (["demo", "--set", "nonsense"], "--set takes key=value"),
+        (["demo", "-o", "file/inside"], "file"),
+        (["demo", "--colour"], "No such option"),
+        (["dmeo"], "No such command"),
+    ],
+)
+def test_bad_input_ends_with_a_message_and_status_2(arguments, message, tmp_path):
+    (tmp_path / "file").write_text("a file, not a folder")
+    done = svdno(*arguments, *(TINY if "-o" in arguments else []), cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.rglob("*.h5")), "nothing is generated before the settings are known to be good"
+
+
+def test_defects_are_told_from_bad_input(tmp_path):
+    program = "import svdno.recipe\ndef broken(*_): raise RuntimeError('boom')\nsvdno.recipe.parse_changes = broken\n"
+    program += "import sys; sys.argv = ['svdno', 'demo']\nfrom svdno.cli import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "unexpected RuntimeError: boom. This is a defect of svdno" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version_and_help(tmp_path):
+    assert svdno("--version", cwd=tmp_path).stdout.startswith("svdno 0.")
+    assert "demo" in svdno("--help", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("example", ["quickstart", "own_data", "point_cloud"])
+def test_examples_run(example, tmp_path):
+    path = Path(__file__).parents[1] / "examples" / f"{example}.py"
+    done = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

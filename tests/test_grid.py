@@ -1,0 +1,56 @@
+import math
+
+import pytest
+import torch
+
+from svdno import Grid
+from svdno.errors import InputError
+
+
+@pytest.mark.parametrize("placement", ["nodes", "cells", "periodic"])
+@pytest.mark.parametrize("shape", [(7,), (5, 6), (3, 4, 5)])
+def test_weights_sum_to_the_volume_and_points_lie_in_the_box(shape, placement):
+    dim = len(shape)
+    grid = Grid(shape, (-1.0, 0.0, 2.0)[:dim], (1.0, 3.0, 2.5)[:dim], placement)
+    assert grid.points.shape == (*shape, dim)
+    assert grid.weights.shape == shape
+    assert grid.weights.sum().item() == pytest.approx(grid.volume)
+    for i in range(dim):
+        assert grid.lower[i] <= grid.points[..., i].min()
+        assert grid.points[..., i].max() <= grid.upper[i]
+
+
+@pytest.mark.parametrize(("placement", "order"), [("nodes", 2), ("cells", 2)])
+def test_quadrature_converges_at_second_order(placement, order):
+    def integrate(n: int) -> float:
+        grid = Grid((n,), (0.0,), (1.0,), placement)
+        return (grid.weights * torch.exp(grid.points[..., 0])).sum().item()
+
+    errors = [abs(integrate(n) - (math.e - 1)) for n in (16, 32, 64)]
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.15)
+    assert math.log2(errors[1] / errors[2]) == pytest.approx(order, abs=0.15)
+
+
+def test_periodic_quadrature_is_exact_for_waves():
+    grid = Grid((8,), (0.0,), (1.0,), "periodic")
+    assert (grid.weights * torch.cos(2 * torch.pi * grid.points[..., 0]).square()).sum().item() == pytest.approx(0.5)
+
+
+def test_placements_put_the_points_where_they_say():
+    assert Grid((5,), (0.0,), (1.0,), "nodes").axes[0].tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert Grid((4,), (0.0,), (1.0,), "cells").axes[0].tolist() == [0.125, 0.375, 0.625, 0.875]
+    assert Grid((4,), (-1.0,), (1.0,), "periodic").axes[0].tolist() == [-1, -0.5, 0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (((4,), (0.0,), (1.0,), "corners"), "must be one of 'nodes', 'cells', 'periodic', got 'corners'"),
+        (((4, 4), (0.0,), (1.0,), "nodes"), "need one entry per axis"),
+        (((1,), (0.0,), (1.0,), "nodes"), "at least two points"),
+        (((4,), (1.0,), (1.0,), "nodes"), "`lower` must be below `upper`"),
+    ],
+)
+def test_bad_grids_are_named(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Grid(*arguments)

@@ -1,0 +1,58 @@
+"""Imports go one way, as docs/architecture.md draws it."""
+
+import ast
+from pathlib import Path
+
+import svdno
+
+ROOT = Path(svdno.__file__).parent
+
+# Each room may import those listed, itself, and the leaves.
+LEAVES = {"errors", "grid", "recipe", "__init__"}
+ALLOWED = {
+    "errors": set(),
+    "grid": {"errors"},
+    "recipe": {"errors"},
+    "solvers": LEAVES,
+    "equations": LEAVES | {"solvers"},
+    "data": LEAVES | {"equations"},
+    "models": LEAVES,
+    "training": LEAVES | {"models", "data"},
+    "evaluation": LEAVES | {"training", "models", "data"},
+    "report": LEAVES,
+    "run": LEAVES | {"evaluation", "training", "models", "data"},
+    "console": LEAVES | {"report", "training"},
+    "demo": LEAVES | {"run", "console", "report"},
+    "cli": LEAVES | {"demo", "run", "console", "report"},
+    "__main__": {"cli"},
+}
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imported_rooms(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "svdno":
+            found.add(room(node.module))
+        if isinstance(node, ast.Import):
+            found |= {room(alias.name) for alias in node.names if alias.name.split(".")[0] == "svdno"}
+    return found
+
+
+def test_imports_follow_the_flow():
+    for path in ROOT.rglob("*.py"):
+        relative = path.relative_to(ROOT)
+        here = relative.parts[0].removesuffix(".py")
+        if relative == Path("__init__.py"):
+            continue  # lazy: names its homes, imports nothing
+        forbidden = imported_rooms(path) - ALLOWED[here] - {here}
+        assert not forbidden, f"{relative} must not import {sorted(forbidden)}"
+
+
+def test_public_names_exist():
+    for name in svdno.__all__:
+        assert getattr(svdno, name)
