@@ -8,11 +8,11 @@ from tempfile import mkdtemp
 
 import torch
 
-from svdno import Dataset, Surrogate, TrainingSettings, load, save, train
-from svdno.equations import EQUATIONS
+from svdno import SVDNO, Dataset, Surrogate, TrainingSettings, load, save, train
+from svdno.equations import AllenCahn
 
 # Data: start fields u(x, 0) and solutions u(x, t) of the Allen–Cahn equation, thinned out to 64 points × 11 times.
-equation = EQUATIONS["allen-cahn"](frames=11)
+equation = AllenCahn(frames=11)
 a = equation.sample_inputs(256, seed=0)
 u = equation.solve(a)
 grid = equation.grid.resized((64,))
@@ -44,5 +44,6 @@ print("on a grid twice as fine", tuple(surrogate.predict(a[:2, ::8]).shape))
 
 # What the model has learned: singular values of each layer's kernel on the first test sample.
 normalised = surrogate.input_normalizer.encode(split.test.inputs[:1])
+assert isinstance(surrogate.model, SVDNO)
 for layer, svd in enumerate(surrogate.model.svd(normalised, *surrogate.locate((64,))), start=1):
     print(f"layer {layer}: singular values", [round(value, 2) for value in svd.values[0].tolist()])

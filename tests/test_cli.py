@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from svdno.report.tables import read_run
+from svdno.report.records import read_run
 
 TINY = ["--set", "training.epochs=2", "--set", "data.samples=20", "--set", "data.parameters.points=128"]
 

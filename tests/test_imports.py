@@ -8,10 +8,11 @@ import svdno
 ROOT = Path(svdno.__file__).parent
 
 # Each room may import those listed, itself, and the leaves.
-LEAVES = {"errors", "grid", "recipe", "__init__"}
+LEAVES = {"errors", "grid", "lookup", "recipe", "__init__"}
 ALLOWED = {
     "errors": set(),
     "grid": {"errors"},
+    "lookup": {"errors"},
     "recipe": {"errors"},
     "solvers": LEAVES,
     "equations": LEAVES | {"solvers"},

@@ -12,7 +12,8 @@ import pytest
 from svdno.errors import InputError
 from svdno.report.page import describe_result, write_page
 from svdno.report.plots import predictions, spectrum, write_figures
-from svdno.report.tables import HISTORY, Run, best_row, comparison, details, labels, number, percent, read_run
+from svdno.report.records import HISTORY, Run, read_run
+from svdno.report.tables import best_row, comparison, details, labels, number, percent
 
 TIMES, LAYERS, RANK, LEADING = 6, 2, 8, 3
 

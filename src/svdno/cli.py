@@ -64,7 +64,7 @@ def train(
 ) -> None:
     """Train one model as a recipe says; the run folder holds the model, its history and its test errors."""
     from svdno.console import Board, print_comparison
-    from svdno.report.tables import read_run
+    from svdno.report.records import read_run
     from svdno.run import check_recipe, prepare_data, run_recipe
 
     settings = read_recipe(recipe, parse_changes(changes or []))

@@ -7,7 +7,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 from svdno.recipe import Recipe
-from svdno.report.tables import Run, best_row, comparison
+from svdno.report.records import Run
+from svdno.report.tables import best_row, comparison
 from svdno.training.loop import Epoch
 
 

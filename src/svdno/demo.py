@@ -9,7 +9,7 @@ from rich.console import Console
 from svdno.console import Board, print_comparison
 from svdno.recipe import read_recipe
 from svdno.report.page import describe_result, write_page
-from svdno.report.tables import read_run
+from svdno.report.records import read_run
 from svdno.run import check_recipe, prepare_data, run_recipe
 
 RECIPES = {"svdno": "demo", "fno": "demo-fno"}

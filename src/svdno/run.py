@@ -23,11 +23,13 @@ import torch
 from svdno import __version__
 from svdno.data.dataset import Dataset, load_dataset
 from svdno.data.generate import build_equation, find_or_generate
-from svdno.evaluation.records import collect_samples, collect_singular, evaluate
+from svdno.evaluation.records import collect_samples, collect_singular, evaluate, measure_orthogonality
+from svdno.lookup import construct
+from svdno.models import MODELS
 from svdno.recipe import Recipe
 from svdno.training.checkpoint import save
 from svdno.training.loop import Epoch, train
-from svdno.training.surrogate import Surrogate, build_model
+from svdno.training.surrogate import Surrogate
 
 Progress = Callable[[int, int], None]
 
@@ -41,7 +43,7 @@ def check_recipe(recipe: Recipe) -> None:
     """Build the equation and the model once and drop them, so that a mistake shows before any work is done."""
     equation = build_equation(recipe.data.equation, recipe.data.parameters)
     channels = {"in_channels": len(equation.input_fields), "out_channels": len(equation.output_fields)}
-    build_model(recipe.model["name"], {**_arguments(recipe), **channels, "dim": equation.grid.dim})
+    construct("model", MODELS, recipe.model["name"], {**_arguments(recipe), **channels, "dim": equation.grid.dim})
 
 
 def prepare_data(recipe: Recipe, folder: Path, on_progress: Progress = lambda done, of: None) -> Dataset:
@@ -75,6 +77,7 @@ def run_recipe(
         folder / "metrics.json",
         {
             **_describe(recipe, surrogate, history),
+            "orthogonality": measure_orthogonality(surrogate, split.test),
             "split": split.policy,
             "test": evaluate(prediction, split.test),
         },
@@ -116,7 +119,6 @@ def _describe(recipe: Recipe, surrogate: Surrogate, history: list[Epoch]) -> dic
         "epochs": len(history),
         "best_epoch": best.epoch,
         "train_seconds": history[-1].seconds,
-        "orthogonality": best.penalty,
     }
 
 

@@ -120,7 +120,7 @@ def test_unreadable_and_foreign_files_are_named(tmp_path):
 def test_unknown_equations_and_parameters_are_named(tmp_path):
     with pytest.raises(InputError, match="unknown equation 'heat'; there is allen-cahn"):
         find_or_generate(DataSettings("heat", samples=2), tmp_path, CPU)
-    with pytest.raises(InputError, match="allen-cahn has no parameter epsilon; it has diffusion"):
+    with pytest.raises(InputError, match="equation 'allen-cahn' has no setting epsilon; it has diffusion"):
         find_or_generate(DataSettings("allen-cahn", samples=2, parameters={"epsilon": 1.0}), tmp_path, CPU)
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from svdno import __version__
 from svdno.data.hdf5 import write_file
 from svdno.equations import EQUATIONS, Equation
-from svdno.errors import InputError
+from svdno.lookup import construct
 from svdno.recipe import DataSettings
 
 # Samples solved at once; results do not depend on it.
@@ -22,13 +21,7 @@ CHUNK = 128
 
 def build_equation(name: str, parameters: dict[str, Any]) -> Equation:
     """Make the equation called `name` with the given parameters."""
-    if name not in EQUATIONS:
-        raise InputError(f"unknown equation {name!r}; there is {', '.join(EQUATIONS)}.")
-    known = list(signature(EQUATIONS[name]).parameters)
-    unknown = set(parameters) - set(known)
-    if unknown:
-        raise InputError(f"{name} has no parameter {', '.join(sorted(unknown))}; it has {', '.join(known)}.")
-    return EQUATIONS[name](**parameters)
+    return construct("equation", EQUATIONS, name, parameters)
 
 
 def find_or_generate(

@@ -53,17 +53,34 @@ def collect_singular(surrogate: Surrogate, test: Dataset) -> dict[str, np.ndarra
     A singular function has d components; the one with the largest energy is kept, its largest value positive.
     None for a model without singular functions.
     """
-    model = surrogate.model
-    if not isinstance(model, SVDNO) or model.arguments["kernel"] == "dense":
+    if (model := _svd_model(surrogate)) is None:
         return None
-    a = surrogate.input_normalizer.encode(test.inputs[:SPECTRUM_SAMPLES].to(surrogate.device, surrogate.dtype))
-    layers = model.svd(a, *surrogate.locate(surrogate.grid.shape))
+    layers = model.svd(*_model_inputs(surrogate, test.subset(0, SPECTRUM_SAMPLES)))
     return {
         **_axes(test),
         "values_all": torch.stack([layer.values for layer in layers], dim=1).cpu().numpy(),
         "left_main": torch.stack([_main_component(layer.left[0]) for layer in layers]).cpu().numpy(),
         "right_main": torch.stack([_main_component(layer.right[0]) for layer in layers]).cpu().numpy(),
     }
+
+
+@torch.no_grad()
+def measure_orthogonality(surrogate: Surrogate, test: Dataset) -> float | None:
+    """L_ortho on the test inputs, or None for a model without singular functions."""
+    if (model := _svd_model(surrogate)) is None:
+        return None
+    return model.orthogonality(*_model_inputs(surrogate, test)).item()
+
+
+def _svd_model(surrogate: Surrogate) -> SVDNO | None:
+    model = surrogate.model
+    return model if isinstance(model, SVDNO) and model.arguments["kernel"] != "dense" else None
+
+
+def _model_inputs(surrogate: Surrogate, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalised fields, coordinates and weights, as the model takes them."""
+    a = surrogate.input_normalizer.encode(data.inputs.to(surrogate.device, surrogate.dtype))
+    return a, *surrogate.locate(surrogate.grid.shape)
 
 
 def _axes(data: Dataset) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError
-from svdno.models.inputs import read_samples
+from svdno.models.inputs import check_counts, read_samples
 
 
 class SpectralConvolution(nn.Module):
@@ -74,7 +74,7 @@ class FNO(nn.Module):
         projection_channels: int = 128,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        _check_arguments(arguments)
+        check_counts(arguments, *arguments)
         super().__init__()
         self.arguments: dict[str, Any] = arguments
         self.lift = nn.Linear(dim + in_channels, hidden_channels)
@@ -114,14 +114,6 @@ class FNO(nn.Module):
                 v = F.gelu(v)
         u: Tensor = self.project(v)
         return u
-
-
-def _check_arguments(arguments: dict[str, Any]) -> None:
-    if arguments["dim"] not in (1, 2, 3):
-        raise InputError(f"`dim` must be 1, 2 or 3, got {arguments['dim']}.")
-    for name, value in arguments.items():
-        if not isinstance(value, int) or value < 1:
-            raise InputError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
 
 
 def _check_grid(space: tuple[int, ...], dim: int, modes: int) -> None:

@@ -1,7 +1,8 @@
 """What every model does with its input first: check it, and see grids and point clouds as one list of points."""
 
+from collections.abc import Mapping
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -70,6 +71,15 @@ def read_samples(
     x = points.to(a).reshape(-1, n, dim)
     w = quadrature.to(a).reshape(-1, n)
     return Samples(a.reshape(batch, n, channels), x, w, space)
+
+
+def check_counts(arguments: Mapping[str, Any], *names: str) -> None:
+    """Check constructor arguments: `dim` is 1, 2 or 3, and those named are whole numbers of at least 1."""
+    if arguments["dim"] not in (1, 2, 3):
+        raise InputError(f"`dim` must be 1, 2 or 3, got {arguments['dim']}.")
+    for name in names:
+        if type(arguments[name]) is not int or arguments[name] < 1:
+            raise InputError(f"`{name}` must be a whole number of at least 1, got {arguments[name]!r}.")
 
 
 def _check_field(a: Tensor, dim: int, in_channels: int, dtype: torch.dtype) -> None:

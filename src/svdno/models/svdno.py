@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
 from svdno.models.dense_kernel import DenseKernel
-from svdno.models.inputs import Samples, read_samples
+from svdno.models.inputs import Samples, check_counts, read_samples
 from svdno.models.singular_nets import SingularFunctions, build_trunk
 from svdno.models.svd_kernel import KernelSVD, SVDKernel
 
@@ -184,9 +184,7 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
     choose("kernel", arguments["kernel"], ("svd", "mercer", "dense"))
     choose("orthogonality", arguments["orthogonality"], ("penalty", "exact", "none"))
     choose("bases", arguments["bases"], ("global", "per-layer"))
-    if arguments["dim"] not in (1, 2, 3):
-        raise InputError(f"`dim` must be 1, 2 or 3, got {arguments['dim']}.")
-    for name in (
+    sizes = (
         "in_channels",
         "out_channels",
         "hidden_channels",
@@ -194,9 +192,8 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
         "rank",
         "singular_layers",
         "singular_channels",
-    ):
-        if not isinstance(arguments[name], int) or arguments[name] < 1:
-            raise InputError(f"`{name}` must be a whole number of at least 1, got {arguments[name]!r}.")
+    )
+    check_counts(arguments, *sizes)
     most = arguments["hidden_channels"] * arguments["singular_channels"]
     if arguments["rank"] > most:
         raise InputError(

@@ -10,7 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from svdno.errors import InputError
 from svdno.report.plots import figure_name, write_figures
-from svdno.report.tables import Run, best_row, comparison, details, labels, order_by_error, percent, statistic
+from svdno.report.records import Run
+from svdno.report.tables import best_row, comparison, details, labels, order_by_error, percent, statistic
 
 _SHARED = {  # kind: title, alternative text, caption
     "training": (

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from svdno.errors import InputError
-from svdno.report.tables import Array, Run, labels, percent
+from svdno.report.records import Array, Run
+from svdno.report.tables import labels, percent
 
 Axis = tuple[str, Array]  # name and coordinates
 
@@ -74,7 +75,10 @@ def spectrum(run: Run) -> Figure:
         panel.set_title(f"layer {layer + 1}", fontsize="medium")
         panel.set_xlabel("index i")
         panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    _use_log_scale(panels)
+    if values.min() > 0.1 * values.max():  # too narrow for decades
+        panels[0].set_ylim(bottom=0)
+    else:
+        _use_log_scale(panels)
     panels[0].set_ylabel("singular value σᵢ")
     _add_legend(figure, panels[0])
     return figure

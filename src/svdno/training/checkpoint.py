@@ -18,7 +18,9 @@ from svdno import __version__
 from svdno.data.normalizer import Normalizer
 from svdno.errors import InputError
 from svdno.grid import Grid
-from svdno.training.surrogate import Surrogate, build_model
+from svdno.lookup import construct
+from svdno.models import MODELS
+from svdno.training.surrogate import Surrogate
 
 FORMAT = 1
 WEIGHTS, DESCRIPTION = "model.safetensors", "surrogate.json"
@@ -62,7 +64,7 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Surrogate:
                 f"{folder} was written in format {d['format']} by svdno {d['svdno']}; this is svdno {__version__}, "
                 f"which reads format {FORMAT}. Install the version that wrote it."
             )
-        model = build_model(d["model"], d["arguments"]).to(getattr(torch, d["dtype"]))
+        model = construct("model", MODELS, d["model"], d["arguments"]).to(getattr(torch, d["dtype"]))
         model.load_state_dict(load_file(folder / WEIGHTS))
         return Surrogate(
             name=d["model"],

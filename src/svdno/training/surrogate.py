@@ -1,7 +1,6 @@
 """A model with everything that makes it usable: normalisers, grid, times, names of the fields."""
 
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from svdno.data.dataset import Dataset
 from svdno.data.normalizer import Normalizer
 from svdno.errors import InputError
 from svdno.grid import Grid
+from svdno.lookup import construct
 from svdno.models import MODELS
 
 Array = TypeVar("Array", Tensor, np.ndarray)
@@ -46,7 +46,7 @@ class Surrogate:
         arguments["dim"] = train.grid.dim
         return cls(
             name=name,
-            model=build_model(name, arguments),
+            model=construct("model", MODELS, name, arguments),
             input_normalizer=Normalizer.fit(train.inputs),
             output_normalizer=Normalizer.fit(train.outputs),
             grid=train.grid,
@@ -121,14 +121,3 @@ class Surrogate:
         lower, upper = points.new_tensor(self.grid.lower), points.new_tensor(self.grid.upper)
         x = ((points - lower) / (upper - lower)).to(self.device, self.dtype)
         return x, None if weights is None else (weights / self.grid.volume).to(self.device, self.dtype)
-
-
-def build_model(name: str, arguments: dict[str, Any]) -> nn.Module:
-    """Make the model called `name`; an argument it does not take is an error that lists those it does."""
-    if name not in MODELS:
-        raise InputError(f"unknown model {name!r}; there is {', '.join(MODELS)}.")
-    known = list(signature(MODELS[name]).parameters)
-    unknown = set(arguments) - set(known)
-    if unknown:
-        raise InputError(f"model {name!r} has no setting {', '.join(sorted(unknown))}; it has {', '.join(known)}.")
-    return MODELS[name](**arguments)

@@ -1,0 +1,20 @@
+"""Things that users name in text: equations, models and their arguments."""
+
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any, TypeVar
+
+from svdno.errors import InputError
+
+T = TypeVar("T")
+
+
+def construct(kind: str, known: Mapping[str, type[T]], name: str, arguments: Mapping[str, Any]) -> T:
+    """Make the `kind` of thing called `name`; an unknown name or argument is an error that lists the known ones."""
+    if name not in known:
+        raise InputError(f"unknown {kind} {name!r}; there is {', '.join(known)}.")
+    takes = list(signature(known[name]).parameters)
+    unknown = sorted(set(arguments) - set(takes))
+    if unknown:
+        raise InputError(f"{kind} {name!r} has no setting {', '.join(unknown)}; it has {', '.join(takes)}.")
+    return known[name](**arguments)
