@@ -269,7 +269,7 @@ def print_record(record: dict[str, Any]) -> None:
         table.add_column(title, justify="right")
     for row in record["ranks"]:
         gib = [f"{row[k]:.2f}" if row[k] else "–" for k in ("factored_gib", "formed_gib")]
-        less = f"{row['memory']:.0f}×" if row["memory"] else "–"
+        less = f"{row['memory']:.1f}×" if row["memory"] else "–"
         table.add_row(
             str(row["rank"]),
             f"{row['factored_ms']:.2f}",
