@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from svdno.console import Board, print_comparison
@@ -28,6 +29,8 @@ def run_demo(folder: Path, changes: Mapping[str, Any], console: Console) -> None
         on_progress = board.follow_solving(recipes["svdno"].data.equation)
         followers = {name: board.follow_training(recipe) for name, recipe in recipes.items()}
         data = prepare_data(recipes["svdno"], folder / "data", on_progress)
+        # Products this small gain nothing from threads, and lose much where something else keeps a core busy.
+        torch.set_num_threads(1)
         for name, recipe in recipes.items():
             run_recipe(recipe, data, folder / name, followers[name])
     runs = [read_run(folder / name) for name in recipes]
