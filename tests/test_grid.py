@@ -36,6 +36,13 @@ def test_periodic_quadrature_is_exact_for_waves():
     assert (grid.weights * torch.cos(2 * torch.pi * grid.points[..., 0]).square()).sum().item() == pytest.approx(0.5)
 
 
+def test_equal_weights_are_one_number_in_memory():
+    for placement, strides in (("periodic", (0, 0)), ("cells", (0, 0)), ("nodes", (5, 1))):
+        _, weights = Grid.unit((4, 5), placement).points_and_weights(torch.empty(0))
+        assert weights.stride() == strides
+        torch.testing.assert_close(weights, Grid.unit((4, 5), placement).weights.float())
+
+
 def test_placements_put_the_points_where_they_say():
     assert Grid((5,), (0.0,), (1.0,), "nodes").axes[0].tolist() == [0, 0.25, 0.5, 0.75, 1]
     assert Grid((4,), (0.0,), (1.0,), "cells").axes[0].tolist() == [0.125, 0.375, 0.625, 0.875]

@@ -25,6 +25,7 @@ X, W = torch.rand(30, 2), torch.full((30,), 1 / 30)
         (lambda: MODEL(GRID.double()), r"computes in torch\.float32, got an input in torch\.float64.*a\.to"),
         (lambda: MODEL(GRID[:0]), "the input is empty"),
         (lambda: MODEL(CLOUD), r"needs its coordinates.*Pass points of shape \(30, 2\) or \(4, 30, 2\)"),
+        (lambda: MODEL(GRID[0]), r"for one field on a grid, add the batch axis: a\.unsqueeze\(0\)"),
         (lambda: MODEL(CLOUD, X[:29], W), r"`points` must give 2 coordinate\(s\).*\(30, 2\).*got \(29, 2\)"),
         (lambda: MODEL(CLOUD, X[:, :1], W), r"`points` must give 2 coordinate"),
         (lambda: MODEL(CLOUD, X, W[:29]), r"`weights` must hold one number for each point.*got \(29,\)"),

@@ -29,9 +29,10 @@ def make_kernel(net: str = "mlp", kind: str = "svd", *, exact: bool = False, ran
 def make_inputs(where: str, dim: int = 1, n: int = 24) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Augmented coordinates, weights, fields and singular values, the tensors that take gradients ready for it."""
     torch.manual_seed(1)
-    if where == "grid":
-        grid = Grid.unit((n,) if dim == 1 else (n // 4, 4))
-        x, w = grid.points.reshape(1, n, dim).expand(BATCH, n, dim), grid.weights.reshape(1, n)
+    if where != "cloud":
+        grid = Grid.unit((n,) if dim == 1 else (n // 4, 4), placement=where)
+        points, weights = grid.points_and_weights(torch.empty(0, dtype=torch.float64))
+        x, w = points.reshape(1, n, dim).expand(BATCH, n, dim), weights.reshape(1, n)
     else:
         x, w = torch.rand(BATCH, n, dim).double(), 0.1 + torch.rand(BATCH, n).double()
     z = torch.cat([x, torch.randn(BATCH, n, 2).double()], dim=-1).requires_grad_()
@@ -44,7 +45,7 @@ def gradients(output: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     return list(torch.autograd.grad(output, inputs, torch.randn_like(output)))
 
 
-@pytest.mark.parametrize("where", ["grid", "cloud"])
+@pytest.mark.parametrize("where", ["nodes", "periodic", "cloud"])
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("kind", ["svd", "mercer"])
 @pytest.mark.parametrize("net", ["mlp", "lstm", "bilstm"])
@@ -71,7 +72,7 @@ def test_blocks_of_points_change_nothing(n):
 
 
 @pytest.mark.parametrize("rank", [1, 4, 17])  # few and many functions: both orders of the product
-@pytest.mark.parametrize("where", ["grid", "cloud"])
+@pytest.mark.parametrize("where", ["nodes", "periodic", "cloud"])
 def test_gram_matrices_equal_dense_ones(where, rank):
     kernel = make_kernel(rank=rank, dim=2)
     z, w, _, _ = make_inputs(where, dim=2)

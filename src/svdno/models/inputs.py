@@ -57,7 +57,8 @@ def read_samples(
     if points is None and len(space) != dim:
         raise InputError(
             f"A point cloud needs its coordinates: got a of shape {tuple(a.shape)} and no `points`. "
-            f"Pass points of shape ({space[0]}, {dim}) or ({batch}, {space[0]}, {dim})."
+            f"Pass points of shape ({space[0]}, {dim}) or ({batch}, {space[0]}, {dim}); "
+            "for one field on a grid, add the batch axis: a.unsqueeze(0)."
         )
     if points is None:
         points, quadrature = Grid.unit(space).points_and_weights(a)
