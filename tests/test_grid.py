@@ -36,6 +36,16 @@ def test_periodic_quadrature_is_exact_for_waves():
     assert (grid.weights * torch.cos(2 * torch.pi * grid.points[..., 0]).square()).sum().item() == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(("placement", "n"), [("nodes", 13), ("cells", 12), ("periodic", 12)])
+def test_a_strided_grid_keeps_every_third_point_and_the_volume(placement, n):
+    grid = Grid((n,), (0.0,), (2.0,), placement)
+    coarse = grid.strided(3)
+    torch.testing.assert_close(coarse.axes[0], grid.axes[0][::3])
+    assert coarse.weights.sum().item() == pytest.approx(2.0)
+    with pytest.raises(InputError, match="a stride must divide"):
+        grid.strided(5)
+
+
 def test_equal_weights_are_one_number_in_memory():
     for placement, strides in (("periodic", (0, 0)), ("cells", (0, 0)), ("nodes", (5, 1))):
         _, weights = Grid.unit((4, 5), placement).points_and_weights(torch.empty(0))

@@ -82,6 +82,19 @@ class Grid:
         """The same box and placement with another number of points."""
         return replace(self, shape=tuple(shape))
 
+    def strided(self, stride: int) -> "Grid":
+        """Every `stride`-th point of each axis, the first one included; the box moves with the points."""
+        intervals = [n - (self.placement == "nodes") for n in self.shape]
+        if any(count % stride for count in intervals):
+            raise InputError(f"a stride must divide the {tuple(intervals)} intervals of the grid, got {stride}.")
+        shape = tuple(-(-n // stride) for n in self.shape)
+        if self.placement != "cells":
+            return self.resized(shape)
+        size = [up - low for low, up in zip(self.lower, self.upper, strict=True)]
+        shift = [(stride - 1) * length / (2 * n) for n, length in zip(self.shape, size, strict=True)]
+        lower = tuple(low - s for low, s in zip(self.lower, shift, strict=True))
+        return Grid(shape, lower, tuple(up - s for up, s in zip(self.upper, shift, strict=True)), "cells")
+
     def on_unit_box(self) -> "Grid":
         """The same points, mapped to [0,1]^dim: what models see."""
         return Grid.unit(self.shape, self.placement)

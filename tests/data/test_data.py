@@ -83,7 +83,7 @@ def test_data_set_is_the_thinned_out_solution(tmp_path):
 
 def test_strides_that_break_the_period_are_refused(tmp_path):
     settings = DataSettings("allen-cahn", samples=2, space_stride=5, parameters={"points": 64, "frames": 3})
-    with pytest.raises(InputError, match="space_stride=5 leaves points that are no uniform grid"):
+    with pytest.raises(InputError, match=r"a stride must divide the \(64,\) intervals of the grid, got 5"):
         load_dataset(find_or_generate(settings, tmp_path, CPU), settings)
 
 

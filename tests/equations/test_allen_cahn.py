@@ -100,3 +100,12 @@ def test_cpu_and_gpu_agree():
     equation = AllenCahn(points=256, frames=5)
     a = equation.sample_inputs(3, seed=0)
     torch.testing.assert_close(equation.solve(a.cuda()).cpu(), equation.solve(a), rtol=0, atol=1e-10)
+
+
+def test_residual_is_small_on_solutions_and_large_on_wrong_ones():
+    equation = AllenCahn(points=512, frames=401, diffusion=1e-3)
+    a = equation.sample_inputs(4, seed=0)
+    u = equation.solve(a)
+    small = equation.residual(u, a).abs().max()
+    assert small < 1e-2
+    assert equation.residual(a.unsqueeze(1).expand_as(u), a).abs().max() > 100 * small

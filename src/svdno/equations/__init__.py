@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from torch import Tensor
 
 from svdno.equations.allen_cahn import AllenCahn
+from svdno.equations.diffusion_reaction import DiffusionReaction
 from svdno.grid import Grid
 
 
@@ -33,7 +34,10 @@ class Equation(Protocol):
     def solve(self, a: Tensor) -> Tensor:
         """Solutions (samples, times, *space, output fields), in float64, on a's grid and device."""
 
+    def residual(self, u: Tensor, a: Tensor) -> Tensor:
+        """How far trajectories u on the output times are from the equation, sample by sample."""
 
-EQUATIONS: dict[str, type[Equation]] = {"allen-cahn": AllenCahn}
 
-__all__ = ["EQUATIONS", "AllenCahn", "Equation"]
+EQUATIONS: dict[str, type[Equation]] = {"allen-cahn": AllenCahn, "diffusion-reaction": DiffusionReaction}
+
+__all__ = ["EQUATIONS", "AllenCahn", "DiffusionReaction", "Equation"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from svdno.errors import InputError
 from svdno.grid import Grid
-from svdno.solvers.etdrk4 import integrate_etdrk4
+from svdno.solvers.spectral import second_derivative, solve_semilinear, trapezoidal_residual
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,18 @@ class AllenCahn:
 
     def solve(self, a: Float[Tensor, "samples x 1"]) -> Float[Tensor, "samples times x 1"]:
         """u at all output times, from starts on any number of points."""
-        n = a.shape[1]
-        k = pi * torch.arange(n // 2 + 1, dtype=torch.float64, device=a.device)
-        linear = self.reaction - self.diffusion * k**2
+        return solve_semilinear(
+            a[..., 0],
+            length=2.0,
+            linear=lambda k: self.reaction - self.diffusion * k**2,
+            nonlinear=lambda u: -self.reaction * u**3,
+            times=self.times,
+            max_step=lambda t: self.max_step,
+        ).unsqueeze(-1)
 
-        def nonlinear(u_hat: Tensor) -> Tensor:
-            return torch.fft.rfft(-self.reaction * torch.fft.irfft(u_hat, n) ** 3)
-
-        u_hat = torch.fft.rfft(a[..., 0].to(torch.float64))
-        states = integrate_etdrk4(u_hat, linear, nonlinear, self.times, self.max_step)
-        return torch.fft.irfft(torch.stack(states, dim=1), n).unsqueeze(-1)
+    def residual(
+        self, u: Float[Tensor, "samples times x 1"], a: Float[Tensor, "samples x 1"]
+    ) -> Float[Tensor, "samples intervals x 1"]:
+        """u_t − ε u_xx − r (u − u³) of a trajectory at the output times, by the trapezoidal rule in time."""
+        rate = self.diffusion * second_derivative(u[..., 0], 2.0).unsqueeze(-1) + self.reaction * (u - u**3)
+        return trapezoidal_residual(u, rate, self.times)

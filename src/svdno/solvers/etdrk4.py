@@ -63,19 +63,19 @@ def integrate_etdrk4(
     linear: Float[Tensor, "..."],
     nonlinear: Callable[[Tensor], Tensor],
     times: Float[Tensor, " times"],
-    max_step: float,
+    max_step: Callable[[float], float],
 ) -> list[Tensor]:
     """States at the given times, the first of which is that of `u`.
 
     u: state in the basis where the linear part is diagonal
     linear: L, broadcasts against the state
     nonlinear: N
-    max_step: each interval between times is divided evenly into steps of at most this size
+    max_step: largest step as a function of time; each interval is divided evenly by its value at the beginning
     """
     states = [u]
     known: dict[float, Coefficients] = {}
-    for interval in times.diff().tolist():
-        steps = ceil(round(interval / max_step, 9))
+    for start, interval in zip(times.tolist(), times.diff().tolist(), strict=False):
+        steps = ceil(round(interval / max_step(start), 9))
         h = round(interval / steps, 15)
         if h not in known:
             known[h] = coefficients(linear, h)
