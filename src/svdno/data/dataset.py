@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from svdno.data.generate import build_equation
-from svdno.data.hdf5 import read_file
+from svdno.data.hdf5 import read_contents, read_samples
 from svdno.errors import InputError
 from svdno.grid import Grid
 from svdno.recipe import DataSettings
@@ -81,16 +81,17 @@ class Split(NamedTuple):
 
 
 def load_dataset(path: Path, settings: DataSettings) -> Dataset:
-    """Read a file of an initial value problem: the first frame is the input, all frames are the output."""
+    """Read a file into memory, thinned out as the settings say."""
     equation = build_equation(settings.equation, settings.parameters)
-    contents = read_file(path, space_stride=settings.space_stride, time_stride=settings.time_stride)
-    outputs = torch.from_numpy(contents.solutions)
-    grid = equation.grid.strided(settings.space_stride)
+    contents = read_contents(path)
+    inputs, outputs = read_samples(
+        path, 0, contents.samples, space_stride=settings.space_stride, time_stride=settings.time_stride
+    )
     return Dataset(
-        inputs=outputs[:, 0],
-        outputs=outputs,
-        grid=grid,
-        times=torch.from_numpy(contents.times),
+        inputs=torch.from_numpy(inputs),
+        outputs=torch.from_numpy(outputs),
+        grid=equation.grid.strided(settings.space_stride),
+        times=torch.from_numpy(contents.times[:: settings.time_stride]),
         input_fields=equation.input_fields,
         output_fields=equation.output_fields,
     )

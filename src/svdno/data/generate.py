@@ -2,21 +2,26 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import h5py
 import torch
 
 from svdno import __version__
-from svdno.data.hdf5 import write_file
+from svdno.data.hdf5 import LAYOUTS, Contents, create_file, write_samples
 from svdno.equations import EQUATIONS, Equation
+from svdno.errors import InputError
 from svdno.lookup import construct
 from svdno.recipe import DataSettings
 
-# Samples solved at once; results do not depend on it.
-CHUNK = 128
+# Solutions solved and written at once, in bytes of float64. Runs stop and continue between such chunks.
+CHUNK_BYTES = 2**29
+
+Progress = Callable[[int, int], None]
 
 
 def build_equation(name: str, parameters: dict[str, Any]) -> Equation:
@@ -28,36 +33,81 @@ def find_or_generate(
     settings: DataSettings,
     folder: Path,
     device: torch.device,
-    on_progress: Callable[[int, int], None] = lambda done, of: None,
+    on_progress: Progress = lambda done, of: None,
 ) -> Path:
     """The data file for these settings, made if it is not in the folder yet; its name is given by what decides it."""
-    identity = {
+    digest = hashlib.sha256(json.dumps(_identity(settings), sort_keys=True).encode()).hexdigest()[:12]
+    path = folder / f"{settings.equation}-{digest}.h5"
+    if path.exists():
+        on_progress(settings.samples, settings.samples)
+    else:
+        generate(settings, path, device, on_progress)
+    return path
+
+
+def generate(
+    settings: DataSettings, path: Path, device: torch.device, on_progress: Progress = lambda done, of: None
+) -> None:
+    """Write the file chunk by chunk; one that was interrupted continues where it was and ends with the same bytes.
+
+    Until it is complete the file is called PATH.unfinished, with a note beside it of how far it is.
+    """
+    equation = build_equation(settings.equation, settings.parameters)
+    unfinished, note = (path.with_name(path.name + end) for end in (".unfinished", ".unfinished.json"))
+    done = _find_progress(settings, unfinished, note)
+    if done == 0:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        create_file(unfinished, _describe(settings, equation))
+    chunk = max(1, CHUNK_BYTES // (8 * len(equation.times) * prod(equation.grid.shape) * len(equation.output_fields)))
+    on_progress(done, settings.samples)
+    for first in range(done, settings.samples, chunk):
+        a = equation.sample_inputs(min(chunk, settings.samples - first), settings.seed, first=first)
+        u = equation.solve(a.to(device)).float().cpu()
+        with h5py.File(unfinished, "r+") as file:
+            write_samples(file, LAYOUTS[settings.equation], first, a.numpy(), u.numpy())
+        _note_progress(settings, note, first + len(a))
+        on_progress(first + len(a), settings.samples)
+    os.replace(unfinished, path)
+    note.unlink(missing_ok=True)
+
+
+def _identity(settings: DataSettings) -> dict[str, Any]:
+    """What decides the samples."""
+    return {
         "equation": settings.equation,
         "parameters": settings.parameters,
         "samples": settings.samples,
         "seed": settings.seed,
         "version": __version__,
     }
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-    path = folder / f"{settings.equation}-{digest}.h5"
-    if path.exists():
-        on_progress(settings.samples, settings.samples)
-        return path
-    equation = build_equation(settings.equation, settings.parameters)
 
-    def chunks() -> Iterator[np.ndarray]:
-        for first in range(0, settings.samples, CHUNK):
-            count = min(CHUNK, settings.samples - first)
-            a = equation.sample_inputs(count, settings.seed, first=first).to(device)
-            yield equation.solve(a).cpu().numpy()
-            on_progress(first + count, settings.samples)
 
-    write_file(
-        path,
-        chunks(),
+def _describe(settings: DataSettings, equation: Equation) -> Contents:
+    return Contents(
+        layout=LAYOUTS[settings.equation],
         samples=settings.samples,
-        axis=equation.grid.axes[0].numpy(),
+        axes=tuple(axis.numpy() for axis in equation.grid.axes),
         times=equation.times.numpy(),
-        attributes=identity,
+        input_fields=len(equation.input_fields),
+        output_fields=len(equation.output_fields),
+        attributes=_identity(settings),
     )
-    return path
+
+
+def _find_progress(settings: DataSettings, unfinished: Path, note: Path) -> int:
+    """Samples that an earlier, interrupted run has written, 0 where there was none."""
+    if not (unfinished.exists() and note.exists()):
+        return 0
+    found = json.loads(note.read_text(encoding="utf-8"))
+    if found["identity"] != _identity(settings):
+        raise InputError(
+            f"{unfinished} belongs to other settings: {found['identity']}. "
+            "Finish it with those, delete it, or choose another name."
+        )
+    return int(found["done"])
+
+
+def _note_progress(settings: DataSettings, note: Path, done: int) -> None:
+    fresh = note.with_name(note.name + ".new")
+    fresh.write_text(json.dumps({"identity": _identity(settings), "done": done}), encoding="utf-8")
+    os.replace(fresh, note)

@@ -1,70 +1,170 @@
-"""The only module that knows how data files are laid out.
+"""The only module that knows how data files are laid out: the three layouts of the public benchmark files.
 
-One-dimensional scalar equations (the layout of the public Allen–Cahn file):
-    tensor        (samples, times, x) float32      x-coordinate (x,)      t-coordinate (times,)
-Attributes name the equation, its parameters (JSON), the seed and the version that wrote the file.
+    tensor        tensor (samples, times, x), x-coordinate, t-coordinate      allen-cahn, diffusion-reaction
+    groups        "0000", "0001" …: data (times, *space, fields), grid/x, grid/y, grid/t, and bathymetry (*space) where
+                  the input has one                                           diffusion-sorption, shallow-water
+    coefficient   nu (samples, x, y), tensor (samples, 1, x, y), x-coordinate, y-coordinate           darcy
+
+Fields are float32. Attributes name the equation, its parameters (JSON), the seed and the version that wrote the file.
 """
 
 import json
-import os
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
 
 from svdno.errors import InputError
 
+LAYOUTS = {
+    "allen-cahn": "tensor",
+    "diffusion-reaction": "tensor",
+    "diffusion-sorption": "groups",
+    "shallow-water": "groups",
+    "darcy": "coefficient",
+}
 
-class Contents(NamedTuple):
-    """What a file holds: solutions (samples, times, *space, fields), the axes, the times, and the attributes."""
 
-    solutions: np.ndarray
+@dataclass(frozen=True)
+class Contents:
+    """What a file holds, without the fields themselves.
+
+    axes: coordinates along each space axis
+    times: of the frames; a steady problem has one
+    input_fields, output_fields: how many there are
+    """
+
+    layout: str
+    samples: int
     axes: tuple[np.ndarray, ...]
     times: np.ndarray
+    input_fields: int
+    output_fields: int
     attributes: dict[str, Any]
 
+    @property
+    def space(self) -> tuple[int, ...]:
+        """Points along each axis."""
+        return tuple(map(len, self.axes))
 
-def write_file(
-    path: Path,
-    chunks: Iterable[np.ndarray],
-    *,
-    samples: int,
-    axis: np.ndarray,
-    times: np.ndarray,
-    attributes: dict[str, Any],
-) -> None:
-    """Write solutions (chunk, times, x, 1) chunk by chunk; the file appears under its name only when complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".unfinished")
-    with h5py.File(unfinished, "w") as file:
-        tensor = file.create_dataset("tensor", (samples, len(times), len(axis)), dtype="float32")
-        file["x-coordinate"], file["t-coordinate"] = axis, times
-        for key, value in attributes.items():
+
+def create_file(path: Path, contents: Contents) -> None:
+    """Make a file with room for all fields; writing them later changes nothing else in it."""
+    with h5py.File(path, "w") as file:
+        for key, value in contents.attributes.items():
             file.attrs[key] = json.dumps(value) if isinstance(value, dict) else value
-        written = 0
-        for chunk in chunks:
-            tensor[written : written + len(chunk)] = chunk[..., 0]
-            written += len(chunk)
-    if written != samples:
-        raise ValueError(f"expected {samples} samples for {path}, got {written}")
-    os.replace(unfinished, path)
+        samples, times, space = contents.samples, len(contents.times), contents.space
+        if contents.layout == "groups":
+            for i in range(samples):
+                group = file.create_group(f"{i:04d}")
+                _reserve(group, "data", (times, *space, contents.output_fields))
+                if contents.input_fields > 1:
+                    _reserve(group, "bathymetry", space)
+                _write_axes(group.create_group("grid"), contents, names=("x", "y"), time="t")
+            return
+        if contents.layout == "coefficient":
+            _reserve(file, "nu", (samples, *space))
+            _reserve(file, "tensor", (samples, 1, *space))
+            _write_axes(file, contents, names=("x-coordinate", "y-coordinate"))
+            return
+        _reserve(file, "tensor", (samples, times, *space))
+        _write_axes(file, contents, names=("x-coordinate",), time="t-coordinate")
 
 
-def read_file(path: Path, *, space_stride: int = 1, time_stride: int = 1) -> Contents:
-    """Read a file, keeping every `space_stride`-th point and every `time_stride`-th time."""
-    try:
-        with h5py.File(path, "r") as file:
-            if "tensor" not in file:
-                raise InputError(f"{path} holds {', '.join(file) or 'nothing'}; expected a data set named 'tensor'.")
-            solutions = file["tensor"][:, ::time_stride, ::space_stride][..., None]
-            frames = file["tensor"].shape[1]
-            return Contents(
-                solutions=solutions,
-                axes=(file["x-coordinate"][::space_stride],),
-                times=file["t-coordinate"][:frames:time_stride],
-                attributes=dict(file.attrs),
+def write_samples(file: h5py.File, layout: str, first: int, inputs: np.ndarray, outputs: np.ndarray) -> None:
+    """Put inputs (n, *space, fields) and outputs (n, times, *space, fields) in their place, from sample `first` on."""
+    rows = slice(first, first + len(outputs))
+    if layout == "groups":
+        for i, (a, u) in enumerate(zip(inputs, outputs, strict=True), start=first):
+            file[f"{i:04d}/data"][...] = u
+            if a.shape[-1] > 1:
+                file[f"{i:04d}/bathymetry"][...] = a[..., 1]
+        return
+    file["tensor"][rows] = outputs[..., 0]
+    if layout == "coefficient":
+        file["nu"][rows] = inputs[..., 0]
+
+
+def read_contents(path: Path) -> Contents:
+    """Find out what a file holds."""
+    with _open(path) as file:
+        attributes = dict(file.attrs)
+        if "tensor" in file:
+            steady = "nu" in file
+            shape = file["tensor"].shape
+            names = [name for name in ("x-coordinate", "y-coordinate") if name in file]
+            times = np.zeros(1) if steady else file["t-coordinate"][: shape[1]]
+            layout = "coefficient" if steady else "tensor"
+            axes = tuple(file[name][:] for name in names)
+            return Contents(layout, shape[0], axes, times, 1, 1, attributes)
+        names = _group_names(file)
+        if not names:
+            raise InputError(
+                f"{path} holds {', '.join(list(file)[:5]) or 'nothing'}; expected a data set named 'tensor', "
+                "or groups '0000', '0001', … with 'data' and 'grid'."
             )
+        group = file[names[0]]
+        axes = tuple(group["grid"][name][:] for name in ("x", "y") if name in group["grid"])
+        times = group["grid/t"][: group["data"].shape[0]]
+        inputs = 2 if "bathymetry" in group else 1
+        return Contents("groups", len(names), axes, times, inputs, group["data"].shape[-1], attributes)
+
+
+def read_samples(
+    path: Path, first: int, last: int, *, space_stride: int = 1, time_stride: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and outputs of samples first … last−1, thinned out while they are read."""
+    with _open(path) as file:
+        points, frames = slice(None, None, space_stride), slice(None, None, time_stride)
+        if "tensor" not in file:
+            return _read_groups(file, first, last, points, frames)
+        space = (points,) * (file["tensor"].ndim - 2)
+        outputs = file["tensor"][(slice(first, last), frames, *space)][..., None]
+        inputs = file["nu"][(slice(first, last), *space)][..., None] if "nu" in file else outputs[:, 0]
+        return inputs, outputs
+
+
+def _read_groups(file: h5py.File, first: int, last: int, points: slice, frames: slice) -> tuple[np.ndarray, np.ndarray]:
+    inputs, outputs = [], []
+    for name in _group_names(file)[first:last]:
+        group = file[name]
+        space = (points,) * (group["data"].ndim - 2)
+        outputs.append(group["data"][(frames, *space)])
+        start = outputs[-1][0, ..., :1]
+        if "bathymetry" in group:
+            start = np.concatenate([start, group["bathymetry"][space][..., None]], axis=-1)
+        inputs.append(start)
+    return np.stack(inputs), np.stack(outputs)
+
+
+def _group_names(file: h5py.File) -> list[str]:
+    return sorted(name for name in file if name.isdigit() and "data" in file[name] and "grid" in file[name])
+
+
+def _reserve(parent: h5py.Group, name: str, shape: tuple[int, ...]) -> None:
+    """Allocate a data set now, in one piece: a process that dies while filling it leaves a file that opens."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    parent.create_dataset(name, shape, dtype="float32", dcpl=properties)
+
+
+def _write_axes(parent: h5py.Group, contents: Contents, *, names: tuple[str, ...], time: str | None = None) -> None:
+    for name, axis in zip(names, contents.axes, strict=False):
+        parent[name] = axis
+    if time is not None:
+        parent[time] = contents.times
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[h5py.File]:
+    try:
+        file = h5py.File(path, "r")
     except OSError as error:
         raise InputError(f"{path} cannot be read as HDF5: {error}.") from None
+    with file:
+        yield file
