@@ -24,7 +24,7 @@ ALLOWED = {
     "run": LEAVES | {"evaluation", "training", "models", "data"},
     "console": LEAVES | {"report", "training"},
     "demo": LEAVES | {"run", "console", "report"},
-    "cli": LEAVES | {"demo", "run", "console", "report"},
+    "cli": LEAVES | {"demo", "run", "console", "report", "data"},
     "__main__": {"cli"},
 }
 

@@ -1,4 +1,4 @@
-"""The command line: svdno demo | train. No logic of its own.
+"""The command line: svdno demo | generate | plot | train. No logic of its own.
 
 Bad input ends with a message and status 2; nobody is shown a traceback unless SVDNO_DEBUG=1.
 """
@@ -54,6 +54,50 @@ def demo(
     from svdno.demo import run_demo  # PyTorch loads here, so that --help does not wait for it
 
     run_demo(output, parse_changes(changes or []), Console())
+
+
+@app.command()
+def generate(
+    equation: Annotated[str, typer.Argument(help="Name of the equation, such as allen-cahn.")],
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, help="How many.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HDF5 file; continued if it was interrupted.")],
+    seed: Annotated[int, typer.Option(min=0, help="Sample i depends on the seed and i alone.")] = 0,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a parameter of the equation, such as points=512."),
+    ] = None,
+) -> None:
+    """Solve an equation for random inputs and write a data file in the layout of the public benchmarks."""
+    from svdno.console import Board
+    from svdno.data.generate import generate as write_file
+    from svdno.recipe import DataSettings
+    from svdno.run import pick_device
+
+    if output.exists():
+        raise InputError(f"{output} exists. Delete it or choose another name.")
+    settings = DataSettings(equation, samples, seed, parameters=parse_changes(changes or []))
+    with Board(Console()) as board:
+        write_file(settings, output, pick_device(), board.follow_solving(equation))
+    Console().print(f"File: {output} ({output.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+
+
+@app.command()
+def plot(
+    file: Annotated[Path, typer.Argument(help="Data file.")],
+    sample: Annotated[int, typer.Option(min=0, help="Which sample, counted from 0.")] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="PNG file.")] = Path("sample.png"),
+) -> None:
+    """Draw the input and the solution of one sample of a data file."""
+    from svdno.data.hdf5 import read_contents, read_samples
+    from svdno.report.fields import draw_sample
+
+    contents = read_contents(file)
+    if sample >= contents.samples:
+        raise InputError(f"{file} has samples 0 to {contents.samples - 1}, got {sample}.")
+    inputs, outputs = read_samples(file, sample, sample + 1)
+    title = f"{contents.attributes.get('equation', file.name)}, sample {sample}"
+    draw_sample(contents.axes, contents.times, inputs[0], outputs[0], title).savefig(output, dpi=150)
+    Console().print(f"Figure: {output}", soft_wrap=True)
 
 
 @app.command(epilog=f"Bundled recipes: {', '.join(bundled_recipes())}.")
