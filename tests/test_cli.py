@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from svdno.data.hdf5 import read_contents
 from svdno.report.records import read_run
 
 TINY = ["--set", "training.epochs=2", "--set", "data.samples=20", "--set", "data.parameters.points=128"]
@@ -47,6 +48,23 @@ def test_train_writes_a_run_that_loads_and_predicts(tmp_path):
     assert ours == theirs, "a run's recipe repeats the run"
 
 
+def test_generate_and_plot_make_a_file_and_a_picture(tmp_path):
+    small = ["--set", "points=64", "--set", "frames=5"]
+    done = svdno("generate", "allen-cahn", "--samples", "6", "--seed", "3", "-o", "ac.h5", *small, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    contents = read_contents(tmp_path / "ac.h5")
+    assert (contents.samples, contents.space, len(contents.times)) == (6, (64,), 5)
+    done = svdno("plot", "ac.h5", "--sample", "5", "-o", "ac.png", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "ac.png").read_bytes().startswith(b"\x89PNG")
+    again = svdno("generate", "allen-cahn", "--samples", "6", "-o", "ac.h5", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "ac.h5 exists" in again.stderr
+    missing = svdno("plot", "ac.h5", "--sample", "6", cwd=tmp_path)
+    assert missing.returncode == 2
+    assert "has samples 0 to 5, got 6" in missing.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -59,13 +77,16 @@ def test_train_writes_a_run_that_loads_and_predicts(tmp_path):
         (["demo", "--set", "model.depth=3"], "has no setting depth"),
         (["demo", "--set", "nonsense"], "--set takes key=value"),
         (["demo", "-o", "file/inside"], "file"),
+        (["generate", "heat", "-n", "3", "-o", "f.h5"], "unknown equation 'heat'"),
+        (["generate", "allen-cahn", "-n", "3", "-o", "f.h5", "--set", "eps=1"], "has no setting eps"),
+        (["plot", "file"], "cannot be read as HDF5"),
         (["demo", "--colour"], "No such option"),
         (["dmeo"], "No such command"),
     ],
 )
 def test_bad_input_ends_with_a_message_and_status_2(arguments, message, tmp_path):
     (tmp_path / "file").write_text("a file, not a folder")
-    done = svdno(*arguments, *(TINY if "-o" in arguments else []), cwd=tmp_path)
+    done = svdno(*arguments, *(TINY if "file/inside" in arguments else []), cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
