@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
 
 from svdno.data.hdf5 import read_contents
@@ -48,12 +49,21 @@ def test_train_writes_a_run_that_loads_and_predicts(tmp_path):
     assert ours == theirs, "a run's recipe repeats the run"
 
 
-def test_generate_and_plot_make_a_file_and_a_picture(tmp_path):
+def test_generate_inspect_and_plot_a_file(tmp_path):
     small = ["--set", "points=64", "--set", "frames=5"]
     done = svdno("generate", "allen-cahn", "--samples", "6", "--seed", "3", "-o", "ac.h5", *small, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     contents = read_contents(tmp_path / "ac.h5")
     assert (contents.samples, contents.space, len(contents.times)) == (6, (64,), 5)
+    done = svdno("inspect", "ac.h5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "64 points" in done.stdout
+    assert "no findings" in done.stdout
+    with h5py.File(tmp_path / "ac.h5", "r+") as file:
+        file["tensor"][2, 3, 4] = float("nan")
+    done = svdno("inspect", "ac.h5", "--json", cwd=tmp_path)
+    assert done.returncode == 1
+    assert [finding["check"] for finding in json.loads(done.stdout)["findings"]] == ["nan"]
     done = svdno("plot", "ac.h5", "--sample", "5", "-o", "ac.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "ac.png").read_bytes().startswith(b"\x89PNG")
@@ -80,6 +90,7 @@ def test_generate_and_plot_make_a_file_and_a_picture(tmp_path):
         (["generate", "heat", "-n", "3", "-o", "f.h5"], "unknown equation 'heat'"),
         (["generate", "allen-cahn", "-n", "3", "-o", "f.h5", "--set", "eps=1"], "has no setting eps"),
         (["plot", "file"], "cannot be read as HDF5"),
+        (["inspect", "file"], "cannot be read as HDF5"),
         (["demo", "--colour"], "No such option"),
         (["dmeo"], "No such command"),
     ],

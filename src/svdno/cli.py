@@ -1,8 +1,9 @@
-"""The command line: svdno demo | generate | plot | train. No logic of its own.
+"""The command line: svdno demo | generate | inspect | plot | train. No logic of its own.
 
 Bad input ends with a message and status 2; nobody is shown a traceback unless SVDNO_DEBUG=1.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -79,6 +80,27 @@ def generate(
     with Board(Console()) as board:
         write_file(settings, output, pick_device(), board.follow_solving(equation))
     Console().print(f"File: {output} ({output.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="Data file.")],
+    equation: Annotated[
+        str | None, typer.Option(help="Equation to check it against, where the file does not name one.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+) -> None:
+    """Say what a data file holds and check it: broken values, duplicates, twins across the split, wrong solutions."""
+    from svdno.data.audit import describe, inspect_file
+
+    audit = inspect_file(file, equation=equation)
+    if as_json:
+        print(json.dumps(audit.to_dict(), indent=1, ensure_ascii=False))
+    else:
+        for line in describe(audit):
+            Console().print(line, markup=False, highlight=False, soft_wrap=True)
+    if not audit.ok:
+        raise typer.Exit(1)
 
 
 @app.command()

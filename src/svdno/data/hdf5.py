@@ -35,6 +35,7 @@ class Contents:
 
     axes: coordinates along each space axis
     times: of the frames; a steady problem has one
+    stored_times: how many times the file lists, which in public files is not always the number of frames
     input_fields, output_fields: how many there are
     """
 
@@ -45,6 +46,7 @@ class Contents:
     input_fields: int
     output_fields: int
     attributes: dict[str, Any]
+    stored_times: int = 1
 
     @property
     def space(self) -> tuple[int, ...]:
@@ -92,26 +94,49 @@ def write_samples(file: h5py.File, layout: str, first: int, inputs: np.ndarray, 
 def read_contents(path: Path) -> Contents:
     """Find out what a file holds."""
     with _open(path) as file:
-        attributes = dict(file.attrs)
-        if "tensor" in file:
-            steady = "nu" in file
-            shape = file["tensor"].shape
-            names = [name for name in ("x-coordinate", "y-coordinate") if name in file]
-            times = np.zeros(1) if steady else file["t-coordinate"][: shape[1]]
-            layout = "coefficient" if steady else "tensor"
-            axes = tuple(file[name][:] for name in names)
-            return Contents(layout, shape[0], axes, times, 1, 1, attributes)
-        names = _group_names(file)
-        if not names:
-            raise InputError(
-                f"{path} holds {', '.join(list(file)[:5]) or 'nothing'}; expected a data set named 'tensor', "
-                "or groups '0000', '0001', … with 'data' and 'grid'."
-            )
-        group = file[names[0]]
-        axes = tuple(group["grid"][name][:] for name in ("x", "y") if name in group["grid"])
-        times = group["grid/t"][: group["data"].shape[0]]
-        inputs = 2 if "bathymetry" in group else 1
-        return Contents("groups", len(names), axes, times, inputs, group["data"].shape[-1], attributes)
+        try:
+            return _describe_tensor(file) if "tensor" in file else _describe_groups(file)
+        except KeyError as error:
+            raise InputError(f"{path} lacks a part of its layout: {error.args[0]}.") from None
+
+
+def _describe_tensor(file: h5py.File) -> Contents:
+    steady = "nu" in file
+    samples, frames = file["tensor"].shape[:2]
+    stored = np.zeros(1) if steady else file["t-coordinate"][:]
+    axes = [file[name][:] for name in ("x-coordinate", "y-coordinate")[: file["tensor"].ndim - 2]]
+    return Contents(
+        layout="coefficient" if steady else "tensor",
+        samples=samples,
+        axes=tuple(axes),
+        times=stored[:frames],
+        input_fields=1,
+        output_fields=1,
+        attributes=dict(file.attrs),
+        stored_times=len(stored),
+    )
+
+
+def _describe_groups(file: h5py.File) -> Contents:
+    names = _group_names(file)
+    if not names:
+        raise InputError(
+            f"{file.filename} holds {', '.join(list(file)[:5]) or 'nothing'}; expected a data set named 'tensor', "
+            "or groups '0000', '0001', … with 'data' and 'grid'."
+        )
+    group = file[names[0]]
+    frames, fields = group["data"].shape[0], group["data"].shape[-1]
+    stored = group["grid/t"][:]
+    return Contents(
+        layout="groups",
+        samples=len(names),
+        axes=tuple(group["grid"][name][:] for name in ("x", "y")[: group["data"].ndim - 2]),
+        times=stored[:frames],
+        input_fields=2 if "bathymetry" in group else 1,
+        output_fields=fields,
+        attributes=dict(file.attrs),
+        stored_times=len(stored),
+    )
 
 
 def read_samples(
@@ -142,7 +167,7 @@ def _read_groups(file: h5py.File, first: int, last: int, points: slice, frames: 
 
 
 def _group_names(file: h5py.File) -> list[str]:
-    return sorted(name for name in file if name.isdigit() and "data" in file[name] and "grid" in file[name])
+    return sorted(name for name in file if name.isdigit())
 
 
 def _reserve(parent: h5py.Group, name: str, shape: tuple[int, ...]) -> None:

@@ -8,7 +8,9 @@ from typing import ClassVar, Protocol, runtime_checkable
 from torch import Tensor
 
 from svdno.equations.allen_cahn import AllenCahn
+from svdno.equations.darcy import Darcy
 from svdno.equations.diffusion_reaction import DiffusionReaction
+from svdno.equations.diffusion_sorption import DiffusionSorption
 from svdno.grid import Grid
 
 
@@ -38,6 +40,11 @@ class Equation(Protocol):
         """How far trajectories u on the output times are from the equation, sample by sample."""
 
 
-EQUATIONS: dict[str, type[Equation]] = {"allen-cahn": AllenCahn, "diffusion-reaction": DiffusionReaction}
+EQUATIONS: dict[str, type[Equation]] = {
+    "allen-cahn": AllenCahn,
+    "diffusion-reaction": DiffusionReaction,
+    "diffusion-sorption": DiffusionSorption,
+    "darcy": Darcy,
+}
 
-__all__ = ["EQUATIONS", "AllenCahn", "DiffusionReaction", "Equation"]
+__all__ = ["EQUATIONS", "AllenCahn", "Darcy", "DiffusionReaction", "DiffusionSorption", "Equation"]
