@@ -11,6 +11,7 @@ from svdno.equations.allen_cahn import AllenCahn
 from svdno.equations.darcy import Darcy
 from svdno.equations.diffusion_reaction import DiffusionReaction
 from svdno.equations.diffusion_sorption import DiffusionSorption
+from svdno.equations.shallow_water import ShallowWater
 from svdno.grid import Grid
 
 
@@ -44,7 +45,8 @@ EQUATIONS: dict[str, type[Equation]] = {
     "allen-cahn": AllenCahn,
     "diffusion-reaction": DiffusionReaction,
     "diffusion-sorption": DiffusionSorption,
+    "shallow-water": ShallowWater,
     "darcy": Darcy,
 }
 
-__all__ = ["EQUATIONS", "AllenCahn", "Darcy", "DiffusionReaction", "DiffusionSorption", "Equation"]
+__all__ = ["EQUATIONS", "AllenCahn", "Darcy", "DiffusionReaction", "DiffusionSorption", "Equation", "ShallowWater"]
