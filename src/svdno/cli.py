@@ -110,6 +110,7 @@ def plot(
     output: Annotated[Path, typer.Option("--output", "-o", help="PNG file.")] = Path("sample.png"),
 ) -> None:
     """Draw the input and the solution of one sample of a data file."""
+    from svdno.data.generate import name_fields
     from svdno.data.hdf5 import read_contents, read_samples
     from svdno.report.fields import draw_sample
 
@@ -118,7 +119,8 @@ def plot(
         raise InputError(f"{file} has samples 0 to {contents.samples - 1}, got {sample}.")
     inputs, outputs = read_samples(file, sample, sample + 1)
     title = f"{contents.attributes.get('equation', file.name)}, sample {sample}"
-    draw_sample(contents.axes, contents.times, inputs[0], outputs[0], title).savefig(output, dpi=150)
+    names = name_fields(contents)
+    draw_sample(contents.axes, contents.times, inputs[0], outputs[0], names, title).savefig(output, dpi=150)
     Console().print(f"Figure: {output}", soft_wrap=True)
 
 

@@ -1,5 +1,7 @@
 """From equation to file to data set to normalised fields."""
 
+from dataclasses import replace
+
 import h5py
 import numpy as np
 import pytest
@@ -127,3 +129,24 @@ def test_a_constant_field_is_only_shifted():
     normalizer = Normalizer.fit(torch.full((5, 8, 1), 3.0))
     assert normalizer.std == (1.0,)
     assert normalizer.encode(torch.full((1, 8, 1), 3.0)).abs().max() == 0
+
+
+def test_values_that_are_not_finite_are_not_trained_on(tmp_path):
+    path = find_or_generate(SETTINGS, tmp_path, CPU)
+    with h5py.File(path, "r+") as file:
+        file["tensor"][[2, 5], 0, 0] = np.nan
+    with pytest.raises(InputError, match=r"not finite in 2 samples: 2, 5. See `svdno inspect`"):
+        load_dataset(path, SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["allen-cahn", "diffusion-reaction", "diffusion-sorption", "shallow-water", "darcy"])
+def test_every_equation_goes_through_a_file_into_a_data_set(name, tmp_path):
+    small = {"points": 16} if name == "darcy" else {"points": 16, "frames": 3, "end": 0.1}
+    settings = DataSettings(name, samples=3, parameters=small)
+    data = load_dataset(find_or_generate(settings, tmp_path, CPU), settings)
+    equation = generate.build_equation(name, small)
+    a = equation.sample_inputs(3, seed=0)
+    torch.testing.assert_close(data.inputs, a.float())
+    torch.testing.assert_close(data.outputs, equation.solve(a).float(), rtol=1e-5, atol=1e-6)
+    strided = load_dataset(find_or_generate(settings, tmp_path, CPU), replace(settings, space_stride=2))
+    torch.testing.assert_close(strided.grid.points, data.grid.points[(slice(None, None, 2),) * data.grid.dim])

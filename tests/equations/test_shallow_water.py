@@ -206,3 +206,13 @@ def test_cpu_and_gpu_agree():
     equation = ShallowWater(points=64, frames=11, bathymetry="random")
     a = equation.sample_inputs(3, seed=0)
     torch.testing.assert_close(equation.solve(a.cuda()).cpu(), equation.solve(a), rtol=0, atol=1e-10)
+
+
+def test_depth_alone_is_the_depth_of_the_whole_solution():
+    whole = ShallowWater(points=16, frames=3)
+    depth = ShallowWater(points=16, frames=3, outputs="h")
+    a = whole.sample_inputs(1, seed=0)
+    assert depth.output_fields == ("h",)
+    assert torch.equal(depth.solve(a), whole.solve(a)[..., :1])
+    with pytest.raises(InputError, match="the residual needs the velocities"):
+        depth.residual(depth.solve(a), a)

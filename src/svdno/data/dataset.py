@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -87,6 +88,12 @@ def load_dataset(path: Path, settings: DataSettings) -> Dataset:
     inputs, outputs = read_samples(
         path, 0, contents.samples, space_stride=settings.space_stride, time_stride=settings.time_stride
     )
+    broken = ~np.array([np.isfinite(a).all() and np.isfinite(u).all() for a, u in zip(inputs, outputs, strict=True)])
+    if broken.any():
+        which = ", ".join(map(str, np.flatnonzero(broken)[:5]))
+        raise InputError(
+            f"{path} has values that are not finite in {broken.sum()} samples: {which}. See `svdno inspect`."
+        )
     return Dataset(
         inputs=torch.from_numpy(inputs),
         outputs=torch.from_numpy(outputs),

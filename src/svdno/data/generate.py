@@ -29,6 +29,19 @@ def build_equation(name: str, parameters: dict[str, Any]) -> Equation:
     return construct("equation", EQUATIONS, name, parameters)
 
 
+def name_fields(contents: Contents) -> tuple[list[str], list[str]]:
+    """Names of a file's input and output fields: those of its equation, or numbers where it names none."""
+    names = (
+        [f"input {i + 1}" for i in range(contents.input_fields)],
+        [f"field {i + 1}" for i in range(contents.output_fields)],
+    )
+    if contents.attributes.get("equation") not in EQUATIONS:
+        return names
+    parameters = json.loads(contents.attributes.get("parameters", "{}"))
+    equation = build_equation(contents.attributes["equation"], parameters)
+    return list(equation.input_fields), list(equation.output_fields)
+
+
 def find_or_generate(
     settings: DataSettings,
     folder: Path,

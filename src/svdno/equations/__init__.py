@@ -3,7 +3,7 @@
 A new equation is one file and one line in EQUATIONS.
 """
 
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -19,9 +19,17 @@ from svdno.grid import Grid
 class Equation(Protocol):
     """What the rest of the package knows of an equation."""
 
-    title: ClassVar[str]
-    input_fields: ClassVar[tuple[str, ...]]
-    output_fields: ClassVar[tuple[str, ...]]
+    @property
+    def title(self) -> str:
+        """Name for headings."""
+
+    @property
+    def input_fields(self) -> tuple[str, ...]:
+        """Names of the input fields."""
+
+    @property
+    def output_fields(self) -> tuple[str, ...]:
+        """Names of the output fields."""
 
     @property
     def grid(self) -> Grid:

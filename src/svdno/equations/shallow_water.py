@@ -35,6 +35,7 @@ class ShallowWater:
     bathymetry: "flat" or "random"
     start: cells the circle cuts hold the "cover-fraction" of the disc, or are "thresholded" at their centre, so that
         radii share starts, as in the public data
+    outputs: "h, u, v", or "h" alone as in the public data
     cfl: largest Courant number; depths stay non-negative up to ¼
     """
 
@@ -44,15 +45,16 @@ class ShallowWater:
     end: float = 1.0
     bathymetry: str = "flat"
     start: str = "cover-fraction"
+    outputs: str = "h, u, v"
     cfl: float = 0.25
 
     title: ClassVar[str] = "Shallow-water equations"
     input_fields: ClassVar[tuple[str, ...]] = ("h(x, y, 0)", "b(x, y)")
-    output_fields: ClassVar[tuple[str, ...]] = ("h", "u", "v")
 
     def __post_init__(self) -> None:
         choose("bathymetry", self.bathymetry, ("flat", "random"))
         choose("start", self.start, ("cover-fraction", "thresholded"))
+        choose("outputs", self.outputs, ("h, u, v", "h"))
         for name in ("gravity", "end", "cfl"):
             if not getattr(self, name) > 0:
                 raise InputError(f"`{name}` must be positive, got {getattr(self, name)}.")
@@ -61,6 +63,11 @@ class ShallowWater:
                 raise InputError(f"`{name}` must be at least {least}, got {getattr(self, name)}.")
         if self.cfl > 0.5:
             raise InputError(f"`cfl` must be at most 0.5 for a stable step, got {self.cfl}.")
+
+    @property
+    def output_fields(self) -> tuple[str, ...]:
+        """Depth and velocities, or the depth alone."""
+        return tuple(self.outputs.split(", "))
 
     @property
     def grid(self) -> Grid:
@@ -76,26 +83,30 @@ class ShallowWater:
         """Random depths at t = 0 and their beds; sample i depends on (seed, i) alone."""
         return torch.from_numpy(np.stack([self._draw_input(seed, first + i) for i in range(samples)]))
 
-    def solve(self, a: Float[Tensor, "samples x y 2"]) -> Float[Tensor, "samples times x y 3"]:
-        """h, u and v at all output times, from depths and beds on any number of cells."""
+    def solve(self, a: Float[Tensor, "samples x y 2"]) -> Float[Tensor, "samples times x y fields"]:
+        """h, u and v, or h alone, at all output times, from depths and beds on any number of cells."""
         h, b = a.to(torch.float64).unbind(dim=-1)
         if not bool(torch.isfinite(a).all() & (h >= 0).all()):
             raise InputError("The depth h(x, y, 0) and the bed b(x, y) must be finite, and the depth not negative.")
         q = torch.stack((h, torch.zeros_like(h), torch.zeros_like(h)))
-        u = q.new_empty(h.shape[0], self.frames, *h.shape[1:], 3)
+        fields = len(self.output_fields)
+        u = q.new_empty(h.shape[0], self.frames, *h.shape[1:], fields)
         states = integrate_shallow_water(q, b.contiguous(), self.times, cell_sizes(a), self.gravity, self.cfl)
         for frame, q in enumerate(states):
             u[:, frame, ..., 0] = q[0]
-            u[:, frame, ..., 1:] = velocities(q).movedim(0, -1)
+            if fields > 1:
+                u[:, frame, ..., 1:] = velocities(q).movedim(0, -1)
         return u
 
     def residual(
-        self, u: Float[Tensor, "samples times x y 3"], a: Float[Tensor, "samples x y 2"]
+        self, u: Float[Tensor, "samples times x y fields"], a: Float[Tensor, "samples x y 2"]
     ) -> Float[Tensor, "samples times-2 x-2 y-2 3"]:
         """What is left of the equations for h, hu and hv, by central differences at inner times and cells.
 
         Of second order where the solution is smooth; water at rest leaves nothing, whatever its bed.
         """
+        if u.shape[-1] != 3:
+            raise InputError("the residual needs the velocities. Use outputs='h, u, v'.")
         if u.shape[1] != self.frames:
             raise InputError(f"`u` must hold the {self.frames} output times, got {u.shape[1]}.")
         T, X, Y = 1, 2, 3
