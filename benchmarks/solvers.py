@@ -5,7 +5,7 @@
 Each curve varies the setting that trades accuracy for time. Errors are relative L2 over all frames against a reference
 that is finer in that setting; times are seconds per sample of a batch. Peers solve the same discretisation one sample
 at a time: scipy's DOP853 and LSODA in Fourier space, scipy's BDF for diffusion–sorption, a sparse direct solve for
-Darcy. Shallow water has its own script, shallow_water_reference.py, since its peer is Clawpack.
+Darcy. The peer of shallow water is Clawpack, in shallow_water_reference.py.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from scipy.sparse import diags
 from scipy.sparse.linalg import spsolve
 from torch import Tensor
 
-from svdno.equations import AllenCahn, Darcy, DiffusionReaction, DiffusionSorption, Equation
+from svdno.equations import AllenCahn, Darcy, DiffusionReaction, DiffusionSorption, Equation, ShallowWater
 from svdno.run import describe_environment
 
 Curve = dict[str, Any]
@@ -135,6 +135,19 @@ def solve_directly(a: Tensor) -> Tensor:
     return torch.from_numpy(spsolve(matrix, np.ones(n * n))).reshape(1, n, n, 1)
 
 
+def trace_resolution(samples: int, points: tuple[int, ...], finest: int) -> Curve:
+    """Error and time of shallow water over the number of cells, against the finest grid averaged to each."""
+    reference = ShallowWater(points=finest, outputs="h")
+    truth = reference.solve(reference.sample_inputs(samples, seed=0))[..., 0]
+    curve = []
+    for n in points:
+        equation = ShallowWater(points=n, outputs="h")
+        u, seconds = time_solve(equation, equation.sample_inputs(samples, seed=0))
+        averaged = torch.nn.functional.avg_pool2d(truth, finest // n)
+        curve.append({"setting": n, "error": relative_error(u[..., 0], averaged), "seconds": seconds})
+    return {"equation": "shallow-water", "samples": samples, "finest": finest, "points": curve, "peer": None}
+
+
 def measure_all() -> list[Curve]:
     """The curves of the equations with a peer in scipy."""
     steps = (2e-2, 1e-2, 5e-3, 2.5e-3)
@@ -158,6 +171,7 @@ def measure_all() -> list[Curve]:
             sorption, "scipy BDF, rtol 1e-7", solve_sorption(DiffusionSorption()), DiffusionSorption(),
             DiffusionSorption(tolerance=1e-9),
         ),
+        trace_resolution(2, (32, 64, 128), 256),
         add_peer(darcy, "scipy sparse direct", solve_directly, Darcy(), Darcy(tolerance=1e-13)),
     ]  # fmt: skip
 
@@ -173,6 +187,8 @@ def main() -> None:
         for point in curve["points"]:
             print(f"  {point['setting']:8.1e}  error {point['error']:.1e}  {1e3 * point['seconds']:8.2f} ms per sample")
         peer = curve["peer"]
+        if peer is None:
+            continue
         print(
             f"  {peer['tool']}: error {peer['error']:.1e} in {1e3 * peer['seconds']:.0f} ms; "
             f"ours {peer['our_error']:.1e} in {1e3 * peer['our_seconds']:.2f} ms: {peer['faster']:.0f} times faster"

@@ -10,3 +10,17 @@ def choose(name: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise InputError(f"`{name}` must be one of {', '.join(map(repr, known))}, got {value!r}.")
     return value
+
+
+def check_positive(settings: object, *names: str) -> None:
+    """Check that the named attributes are positive."""
+    for name in names:
+        if not getattr(settings, name) > 0:
+            raise InputError(f"`{name}` must be positive, got {getattr(settings, name)}.")
+
+
+def check_at_least(settings: object, **least: int) -> None:
+    """Check that the named attributes are no smaller than stated."""
+    for name, smallest in least.items():
+        if getattr(settings, name) < smallest:
+            raise InputError(f"`{name}` must be at least {smallest}, got {getattr(settings, name)}.")

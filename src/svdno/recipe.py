@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
-from svdno.errors import InputError, choose
+from svdno.errors import InputError, check_at_least, check_positive, choose
 
 T = TypeVar("T")
 
@@ -38,8 +38,7 @@ class DataSettings:
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("samples", "space_stride", "time_stride"):
-            _check_at_least(name, getattr(self, name), 1)
+        check_at_least(self, samples=1, space_stride=1, time_stride=1)
         if not (self.train > 0 and self.validation > 0 and self.train + self.validation < 1):
             raise InputError(
                 f"`train` and `validation` must be positive and leave samples for the test, "
@@ -68,10 +67,8 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         choose("schedule", self.schedule, ("one-cycle", "step", "constant"))
-        for name in ("epochs", "batch_size", "step_epochs"):
-            _check_at_least(name, getattr(self, name), 1)
-        if not self.learning_rate > 0:
-            raise InputError(f"`learning_rate` must be positive, got {self.learning_rate}.")
+        check_at_least(self, epochs=1, batch_size=1, step_epochs=1)
+        check_positive(self, "learning_rate")
 
 
 @dataclass(frozen=True)
@@ -184,11 +181,6 @@ def _check_keys(table: Mapping[str, Any], known: list[str], where: str) -> None:
     for key in table:
         if key not in known:
             raise InputError(f"unknown setting {key!r} in {where}; it takes {', '.join(known)}.")
-
-
-def _check_at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise InputError(f"`{name}` must be at least {least}, got {value}.")
 
 
 def _toml_table(tree: Mapping[str, Any], prefix: str = "") -> str:

@@ -11,6 +11,7 @@ import torch
 
 from svdno.data import audit_checks as checks
 from svdno.data.audit_checks import Finding, Survey
+from svdno.data.generate import name_fields
 from svdno.data.hdf5 import Contents, read_contents, read_samples
 from svdno.equations import Equation
 from svdno.errors import InputError
@@ -82,7 +83,7 @@ def inspect_file(path: Path, *, equation: str | None = None, train: float = 0.8,
     frames = sample.shape[1]
     name, parameters = _read_identity(contents, equation)
     matched, reason = _try_equation(name, parameters, contents, frames)
-    inputs, outputs = _name_fields(contents, matched)
+    inputs, outputs = (matched.input_fields, matched.output_fields) if matched else name_fields(contents)
     split = _split(contents.samples, train, validation)
     values = prod(contents.space) * (contents.input_fields + frames * contents.output_fields)
     survey = checks.survey_file(path, contents, values)
@@ -162,13 +163,6 @@ def _try_equation(
         return checks.match_equation(name, parameters, contents), None
     except InputError as error:
         return None, str(error)
-
-
-def _name_fields(contents: Contents, equation: Equation | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if equation is not None:
-        return equation.input_fields, equation.output_fields
-    inputs = tuple(f"input {i + 1}" for i in range(contents.input_fields))
-    return inputs, tuple(f"output {i + 1}" for i in range(contents.output_fields))
 
 
 def _split(samples: int, train: float, validation: float) -> dict[str, int]:

@@ -29,17 +29,16 @@ def build_equation(name: str, parameters: dict[str, Any]) -> Equation:
     return construct("equation", EQUATIONS, name, parameters)
 
 
-def name_fields(contents: Contents) -> tuple[list[str], list[str]]:
-    """Names of a file's input and output fields: those of its equation, or numbers where it names none."""
-    names = (
-        [f"input {i + 1}" for i in range(contents.input_fields)],
-        [f"field {i + 1}" for i in range(contents.output_fields)],
-    )
-    if contents.attributes.get("equation") not in EQUATIONS:
-        return names
-    parameters = json.loads(contents.attributes.get("parameters", "{}"))
-    equation = build_equation(contents.attributes["equation"], parameters)
-    return list(equation.input_fields), list(equation.output_fields)
+def name_fields(contents: Contents) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of a file's input and output fields: those of its equation, or numbers where it names none that fits."""
+    if contents.attributes.get("equation") in EQUATIONS:
+        parameters = json.loads(contents.attributes.get("parameters", "{}"))
+        equation = build_equation(contents.attributes["equation"], parameters)
+        names = equation.input_fields, equation.output_fields
+        if tuple(map(len, names)) == (contents.input_fields, contents.output_fields):
+            return names
+    inputs = tuple(f"input {i + 1}" for i in range(contents.input_fields))
+    return inputs, tuple(f"output {i + 1}" for i in range(contents.output_fields))
 
 
 def find_or_generate(

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from svdno.errors import InputError
+from svdno.errors import check_at_least, check_positive
 from svdno.grid import Grid
 from svdno.solvers.spectral import second_derivative, solve_semilinear, trapezoidal_residual
 
@@ -44,12 +44,8 @@ class AllenCahn:
     output_fields: ClassVar[tuple[str, ...]] = ("u",)
 
     def __post_init__(self) -> None:
-        for name in ("diffusion", "end", "max_step"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"`{name}` must be positive, got {getattr(self, name)}.")
-        for name, least in (("points", 8), ("frames", 2), ("max_mode", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"`{name}` must be at least {least}, got {getattr(self, name)}.")
+        check_positive(self, "diffusion", "end", "max_step")
+        check_at_least(self, points=8, frames=2, max_mode=1)
 
     @property
     def grid(self) -> Grid:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from svdno.errors import InputError
+from svdno.errors import check_at_least, check_positive
 from svdno.grid import Grid
 from svdno.solvers.elliptic import apply_elliptic, solve_elliptic
 
@@ -46,12 +46,8 @@ class Darcy:
     output_fields: ClassVar[tuple[str, ...]] = ("u",)
 
     def __post_init__(self) -> None:
-        for name in ("low", "high", "tolerance"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"`{name}` must be positive, got {getattr(self, name)}.")
-        for name, least in (("points", 2), ("bumps", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"`{name}` must be at least {least}, got {getattr(self, name)}.")
+        check_positive(self, "low", "high", "tolerance")
+        check_at_least(self, points=2, bumps=1)
 
     @property
     def grid(self) -> Grid:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from svdno.errors import InputError
+from svdno.errors import InputError, check_at_least, check_positive
 from svdno.grid import Grid
 from svdno.solvers.implicit import Tridiagonal, integrate_rodas4
 
@@ -53,16 +53,14 @@ class DiffusionSorption:
     output_fields: ClassVar[tuple[str, ...]] = ("u",)
 
     def __post_init__(self) -> None:
-        for name in ("diffusion", "density", "freundlich_coefficient", "freundlich_exponent", "end", "tolerance"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"`{name}` must be positive, got {getattr(self, name)}.")
+        check_positive(
+            self, "diffusion", "density", "freundlich_coefficient", "freundlich_exponent", "end", "tolerance"
+        )
         if not 0 < self.porosity < 1:
             raise InputError(f"`porosity` must be between 0 and 1, got {self.porosity}.")
         if not self.max_start >= 0:
             raise InputError(f"`max_start` must not be negative, got {self.max_start}.")
-        for name, least in (("points", 8), ("frames", 2)):
-            if getattr(self, name) < least:
-                raise InputError(f"`{name}` must be at least {least}, got {getattr(self, name)}.")
+        check_at_least(self, points=8, frames=2)
 
     @property
     def grid(self) -> Grid:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from svdno.errors import InputError, choose
+from svdno.errors import InputError, check_at_least, check_positive, choose
 from svdno.grid import Grid
 from svdno.solvers.finite_volume import integrate_shallow_water, velocities
 
@@ -55,12 +55,8 @@ class ShallowWater:
         choose("bathymetry", self.bathymetry, ("flat", "random"))
         choose("start", self.start, ("cover-fraction", "thresholded"))
         choose("outputs", self.outputs, ("h, u, v", "h"))
-        for name in ("gravity", "end", "cfl"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"`{name}` must be positive, got {getattr(self, name)}.")
-        for name, least in (("points", 8), ("frames", 2)):
-            if getattr(self, name) < least:
-                raise InputError(f"`{name}` must be at least {least}, got {getattr(self, name)}.")
+        check_positive(self, "gravity", "end", "cfl")
+        check_at_least(self, points=8, frames=2)
         if self.cfl > 0.5:
             raise InputError(f"`cfl` must be at most 0.5 for a stable step, got {self.cfl}.")
 

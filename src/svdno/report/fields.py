@@ -6,12 +6,15 @@ from matplotlib.figure import Figure
 from svdno.report.drawing import Axis, choose_scale, draw_panel
 from svdno.report.records import Array
 
+# Names of the input and of the output fields.
+Names = tuple[tuple[str, ...], tuple[str, ...]]
+
 # Frames shown of a two-dimensional evolution, spread evenly over time.
 FRAMES = 4
 
 
 def draw_sample(
-    axes: tuple[Array, ...], times: Array, inputs: Array, outputs: Array, names: tuple[list[str], list[str]], title: str
+    axes: tuple[Array, ...], times: Array, inputs: Array, outputs: Array, names: Names, title: str
 ) -> Figure:
     """Draw inputs (*space, fields) and outputs (times, *space, fields), named by `names`."""
     space: list[Axis] = list(zip("xy", axes, strict=False))
@@ -21,9 +24,7 @@ def draw_sample(
     return figure
 
 
-def _draw_evolution(
-    space: list[Axis], times: Array, inputs: Array, outputs: Array, names: tuple[list[str], list[str]]
-) -> Figure:
+def _draw_evolution(space: list[Axis], times: Array, inputs: Array, outputs: Array, names: Names) -> Figure:
     """The first input as a line, each output field over space and time."""
     fields = outputs.shape[-1]
     figure = Figure(figsize=(4.2 * (1 + fields), 3.6), layout="constrained")
@@ -36,9 +37,7 @@ def _draw_evolution(
     return figure
 
 
-def _draw_frames(
-    space: list[Axis], times: Array, inputs: Array, outputs: Array, names: tuple[list[str], list[str]]
-) -> Figure:
+def _draw_frames(space: list[Axis], times: Array, inputs: Array, outputs: Array, names: Names) -> Figure:
     """Input fields in the first column, then frames of each output field with one colour scale per field."""
     shown = np.unique(np.linspace(0, len(times) - 1, FRAMES).round().astype(int))
     rows = max(inputs.shape[-1], outputs.shape[-1])

@@ -186,9 +186,11 @@ def _conjugate_gradients(
         u += step * p
         r -= step * Ap
     reached = (_norm(r) / _norm(f))[running].max().item()
+    which = ", ".join(map(str, running.flatten().nonzero().flatten().tolist()[:5]))
     raise InputError(
         f"The residual is {reached:.1e} of the right-hand side after {max_iterations} iterations, not yet within the "
-        f"tolerance of {tolerance:.1e}. Use a larger `tolerance` or `max_iterations`."
+        f"tolerance of {tolerance:.1e}, for {int(running.sum())} of {len(a)} samples solved together (number {which}). "
+        "Use a larger `tolerance` or `max_iterations`."
     )
 
 

@@ -166,7 +166,9 @@ def advance(
         u, left = torch.where(accepted, new, u), torch.where(accepted, left - now, left)
         change = (SAFETY / size.sqrt().sqrt()).clamp(SHRINK, GROW)
         h = torch.where(now > 0, now * torch.where(size.isnan(), SHRINK, change), h)
+    which = ", ".join(map(str, left.flatten().nonzero().flatten().tolist()[:5]))
     raise InputError(
-        f"`tolerance` {tolerance:g} cannot be met in {MAX_STEPS} steps between two output times. "
+        f"`tolerance` {tolerance:g} cannot be met in {MAX_STEPS} steps between two output times by "
+        f"{left.count_nonzero()} of {len(left)} samples solved together (number {which}). "
         "Use a larger tolerance, and check that the start is finite."
     )
