@@ -139,6 +139,16 @@ def test_values_that_are_not_finite_are_not_trained_on(tmp_path):
         load_dataset(path, SETTINGS)
 
 
+def test_shallow_water_of_the_public_kind_goes_through_a_file_of_the_public_layout(tmp_path):
+    settings = DataSettings("shallow-water", 2, parameters={"points": 16, "frames": 3, "end": 0.1, "outputs": "h"})
+    path = find_or_generate(settings, tmp_path, CPU)
+    with h5py.File(path) as file:
+        assert set(file["0001"]) == {"data", "grid"}
+        assert file["0001/data"].shape == (3, 16, 16, 1)
+    data = load_dataset(path, settings)
+    assert (data.input_fields, data.output_fields) == (("h(x, y, 0)",), ("h",))
+
+
 @pytest.mark.parametrize("name", ["allen-cahn", "diffusion-reaction", "diffusion-sorption", "shallow-water", "darcy"])
 def test_every_equation_goes_through_a_file_into_a_data_set(name, tmp_path):
     small = {"points": 16} if name == "darcy" else {"points": 16, "frames": 3, "end": 0.1}

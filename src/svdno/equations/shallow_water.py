@@ -35,7 +35,7 @@ class ShallowWater:
     bathymetry: "flat" or "random"
     start: cells the circle cuts hold the "cover-fraction" of the disc, or are "thresholded" at their centre, so that
         radii share starts, as in the public data
-    outputs: "h, u, v", or "h" alone as in the public data
+    outputs: "h, u, v", or "h" alone; over a flat bed h is then the only input too, as in the public data
     cfl: largest Courant number; depths stay non-negative up to ¼
     """
 
@@ -49,7 +49,6 @@ class ShallowWater:
     cfl: float = 0.25
 
     title: ClassVar[str] = "Shallow-water equations"
-    input_fields: ClassVar[tuple[str, ...]] = ("h(x, y, 0)", "b(x, y)")
 
     def __post_init__(self) -> None:
         choose("bathymetry", self.bathymetry, ("flat", "random"))
@@ -59,6 +58,12 @@ class ShallowWater:
         check_at_least(self, points=8, frames=2)
         if self.cfl > 0.5:
             raise InputError(f"`cfl` must be at most 0.5 for a stable step, got {self.cfl}.")
+
+    @property
+    def input_fields(self) -> tuple[str, ...]:
+        """Depth and bed, or the depth alone where the bed is flat and only depths are asked for."""
+        public = self.outputs == "h" and self.bathymetry == "flat"
+        return ("h(x, y, 0)",) if public else ("h(x, y, 0)", "b(x, y)")
 
     @property
     def output_fields(self) -> tuple[str, ...]:
@@ -75,13 +80,15 @@ class ShallowWater:
         """`frames` times from 0 to `end`."""
         return torch.linspace(0.0, self.end, self.frames, dtype=torch.float64)
 
-    def sample_inputs(self, samples: int, seed: int, first: int = 0) -> Float[Tensor, "samples x y 2"]:
+    def sample_inputs(self, samples: int, seed: int, first: int = 0) -> Float[Tensor, "samples x y inputs"]:
         """Random depths at t = 0 and their beds; sample i depends on (seed, i) alone."""
-        return torch.from_numpy(np.stack([self._draw_input(seed, first + i) for i in range(samples)]))
+        a = np.stack([self._draw_input(seed, first + i) for i in range(samples)])
+        return torch.from_numpy(a[..., : len(self.input_fields)].copy())
 
-    def solve(self, a: Float[Tensor, "samples x y 2"]) -> Float[Tensor, "samples times x y fields"]:
+    def solve(self, a: Float[Tensor, "samples x y inputs"]) -> Float[Tensor, "samples times x y fields"]:
         """h, u and v, or h alone, at all output times, from depths and beds on any number of cells."""
-        h, b = a.to(torch.float64).unbind(dim=-1)
+        h = a[..., 0].to(torch.float64)
+        b = torch.zeros_like(h) if len(self.input_fields) == 1 else a[..., 1].to(torch.float64)
         if not bool(torch.isfinite(a).all() & (h >= 0).all()):
             raise InputError("The depth h(x, y, 0) and the bed b(x, y) must be finite, and the depth not negative.")
         q = torch.stack((h, torch.zeros_like(h), torch.zeros_like(h)))
@@ -137,7 +144,7 @@ class ShallowWater:
         return np.stack((1 + inside - bed, bed), axis=-1)
 
 
-def cell_sizes(a: Float[Tensor, "samples x y 2"]) -> tuple[float, float]:
+def cell_sizes(a: Float[Tensor, "samples x y inputs"]) -> tuple[float, float]:
     """Δx and Δy of the grid a field came on."""
     return 2 * HALF_WIDTH / a.shape[1], 2 * HALF_WIDTH / a.shape[2]
 
