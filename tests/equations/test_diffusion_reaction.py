@@ -77,11 +77,3 @@ def test_points_are_the_centres_of_cells():
 def test_bad_parameters_are_named():
     with pytest.raises(InputError, match="`diffusion` must be positive"):
         DiffusionReaction(diffusion=0.0)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_cpu_and_gpu_agree():
-    equation = DiffusionReaction(points=256, frames=5)
-    a = equation.sample_inputs(3, seed=0)
-    torch.testing.assert_close(equation.solve(a.cuda()).cpu(), equation.solve(a), rtol=0, atol=1e-10)
