@@ -1,77 +1,24 @@
 """Look a data file over before training on it: what it holds, and what is wrong with it."""
 
 import json
-from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from svdno.data import audit_checks as checks
-from svdno.data.audit_checks import Finding, Survey
+from svdno.data.audit_record import Audit, Axis, Finding, describe
+from svdno.data.audit_solution import check_solution, match_equation
+from svdno.data.audit_survey import Survey, survey_file
+from svdno.data.audit_twins import check_twins
 from svdno.data.generate import name_fields
 from svdno.data.hdf5 import Contents, read_contents, read_samples
 from svdno.equations import Equation
 from svdno.errors import InputError
 from svdno.grid import PLACEMENTS
 
-# Samples that are held against the equation, and how many of them are solved to know what its residual can be.
-CHECKED, SOLVED = 32, 4
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Coordinates along one axis of space, or times; spacing is their mean distance."""
-
-    name: str
-    points: int
-    first: float
-    last: float
-    spacing: float
-    uniform: bool
-
-
-@dataclass(frozen=True)
-class Audit:
-    """What a file holds and what is wrong with it.
-
-    equation: its name, if the file or the caller says it
-    placement: of the points on each axis, as in Grid; None where they are not evenly spaced
-    placement_guessed: from the coordinates, because the equation could not be matched
-    memory_bytes: of inputs and outputs in float32
-    notes: what was not checked, and why
-    """
-
-    path: str
-    layout: str
-    equation: str | None
-    parameters: dict[str, Any]
-    samples: int
-    axes: tuple[Axis, ...]
-    times: Axis
-    frames: int
-    placement: str | None
-    placement_guessed: bool
-    input_fields: tuple[str, ...]
-    output_fields: tuple[str, ...]
-    dtype: str
-    disk_bytes: int
-    memory_bytes: int
-    split: dict[str, int]
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether there are no errors; warnings are allowed."""
-        return all(finding.severity != "error" for finding in self.findings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same in plain types, for JSON."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"ok": self.ok}))
-        return plain
+__all__ = ["Audit", "Axis", "Finding", "describe", "inspect_file"]
 
 
 def inspect_file(path: Path, *, equation: str | None = None, train: float = 0.8, validation: float = 0.1) -> Audit:
@@ -85,14 +32,19 @@ def inspect_file(path: Path, *, equation: str | None = None, train: float = 0.8,
     matched, reason = _try_equation(name, parameters, contents, frames)
     inputs, outputs = (matched.input_fields, matched.output_fields) if matched else name_fields(contents)
     split = _split(contents.samples, train, validation)
-    values = prod(contents.space) * (contents.input_fields + frames * contents.output_fields)
-    survey = checks.survey_file(path, contents, values)
-    findings = _check(survey, split, outputs)
-    findings += checks.check_times(contents.stored_times, frames)
+    survey = survey_file(path, contents, frames)
+    twins, notes = check_twins(survey, split["training"], split["validation"])
+    findings = [
+        *checks.check_finite(survey.nan, survey.infinite),
+        *checks.check_constant(survey.constant, survey.output_ranges, outputs),
+        *twins,
+        *checks.check_start(survey.start_differs),
+        *checks.check_times(contents, frames),
+    ]
     if matched is not None:
-        broken, reason = _try_solution(path, matched, survey)
-        findings += broken
-    notes = [f"equation not checked: {reason}"] if reason else []
+        wrong, reason = _try_solution(path, contents, matched, survey)
+        findings += wrong
+    notes += [f"equation not checked: {reason}"] if reason else []
     notes += _note_constants(inputs, survey)
     return Audit(
         path=str(path),
@@ -109,34 +61,11 @@ def inspect_file(path: Path, *, equation: str | None = None, train: float = 0.8,
         output_fields=outputs,
         dtype=str(sample.dtype),
         disk_bytes=path.stat().st_size,
-        memory_bytes=4 * contents.samples * values,
+        memory_bytes=4 * contents.samples * prod(contents.space) * (len(inputs) + frames * len(outputs)),
         split=split,
         findings=tuple(findings),
         notes=tuple(notes),
     )
-
-
-def describe(audit: Audit) -> list[str]:
-    """The audit as lines for a terminal."""
-    parameters = ", ".join(f"{key}={value}" for key, value in audit.parameters.items())
-    times = "steady" if audit.frames == 1 else _describe_axis(audit.times, f"times for {audit.frames} frames")
-    guessed = ", guessed from the coordinates" if audit.placement_guessed else ""
-    lines = [
-        f"{audit.path}: {audit.samples} samples, layout {audit.layout}, {audit.dtype}",
-        f"  equation   {audit.equation or 'not named'}{f' ({parameters})' if parameters else ''}",
-        *(f"  axis {axis.name}     {_describe_axis(axis, 'points')}" for axis in audit.axes),
-        f"  placement  {audit.placement or 'not even'}{guessed}",
-        f"  times      {times}",
-        f"  fields     {', '.join(audit.input_fields)} → {', '.join(audit.output_fields)}",
-        f"  size       {_size(audit.disk_bytes)} on disk, {_size(audit.memory_bytes)} in memory",
-        f"  split      {', '.join(f'{count} {part}' for part, count in audit.split.items())}, in file order",
-    ]
-    for finding in audit.findings:
-        more = ", …" if finding.count > len(finding.samples) else ""
-        which = f" (samples {', '.join(map(str, finding.samples))}{more})" if finding.samples else ""
-        lines.append(f"  {finding.severity}: {finding.message}{which}")
-    lines += [f"  note: {note}" for note in audit.notes]
-    return lines if audit.findings else [*lines, "  no findings"]
 
 
 def _read_identity(contents: Contents, equation: str | None) -> tuple[str | None, dict[str, Any]]:
@@ -160,7 +89,7 @@ def _try_equation(
     if frames != len(contents.times):
         return None, "there are frames without a time."
     try:
-        return checks.match_equation(name, parameters, contents), None
+        return match_equation(name, parameters, contents), None
     except InputError as error:
         return None, str(error)
 
@@ -175,52 +104,14 @@ def _note_constants(fields: tuple[str, ...], survey: Survey) -> list[str]:
     return [f"the input field {name} is {low:g} in all samples" for name, (low, high) in ranges if low == high]
 
 
-def _check(survey: Survey, split: dict[str, int], fields: tuple[str, ...]) -> list[Finding]:
-    """What needs no equation."""
-    labels = checks.label_near_equals(survey.sketches, survey.norms, survey.input_digests)
-    return [
-        *checks.check_finite(survey.nan, survey.infinite),
-        *checks.check_constant(survey.constant, survey.output_ranges, fields),
-        *checks.check_duplicates(survey.input_digests, survey.digests, labels),
-        *checks.check_twins(labels, split["training"], split["validation"]),
-        *checks.check_start(survey.start_differs),
-    ]
-
-
-def _try_solution(path: Path, equation: Equation, survey: Survey) -> tuple[list[Finding], str | None]:
+def _try_solution(
+    path: Path, contents: Contents, equation: Equation, survey: Survey
+) -> tuple[list[Finding], str | None]:
     """What the equation finds, or why it cannot be asked."""
     try:
-        return _check_solution(path, equation, survey), None
+        return list(check_solution(path, contents, equation, survey)), None
     except InputError as error:
         return [], str(error)
-
-
-def _check_solution(path: Path, equation: Equation, survey: Survey) -> list[Finding]:
-    """Hold some samples against the equation; each is read, and some are solved, one at a time."""
-    chosen = _choose_samples(survey)
-    if not len(chosen):
-        raise InputError("no sample is finite.")
-    own = 0.0
-    for i in chosen[:: -(-len(chosen) // SOLVED)].tolist():
-        a = torch.from_numpy(read_samples(path, i, i + 1)[0]).double()
-        solution = equation.solve(a).float().double()  # rounded as in a file
-        own = max(own, float(checks.relative_residuals(equation, solution, a).mean()))
-    if checks.RESIDUAL + 2 * own >= 1:
-        raise InputError("its own solution leaves too large a residual on so few points and times.")
-    stored = []
-    for i in chosen.tolist():
-        a, u = (torch.from_numpy(fields).double() for fields in read_samples(path, i, i + 1))
-        stored.append(checks.relative_residuals(equation, u, a))
-    return list(checks.check_solution(np.concatenate(stored), own, survey.still[chosen], chosen))
-
-
-def _choose_samples(survey: Survey) -> np.ndarray:
-    """Finite samples: half of them ones that stop moving, if there are, the rest spread over the file."""
-    finite = np.flatnonzero(np.isfinite(survey.norms))
-    stopped = finite[survey.still[finite] > 1][: CHECKED // 2]
-    others = np.setdiff1d(finite, stopped)
-    spread = np.linspace(0, len(others) - 1, min(CHECKED - len(stopped), len(others))).astype(int)
-    return np.union1d(stopped, others[spread])
 
 
 def _axis(name: str, values: np.ndarray) -> Axis:
@@ -248,13 +139,3 @@ def _guess_placement(axes: tuple[np.ndarray, ...]) -> str | None:
 def _decimals(value: float, tolerance: float) -> int:
     """How many decimals it takes to write a number."""
     return next((n for n in range(15) if abs(round(value, n) - value) <= tolerance), 15)
-
-
-def _describe_axis(axis: Axis, unit: str) -> str:
-    spacing = f"spacing {axis.spacing:.4g}" if axis.uniform else "not evenly spaced"
-    return f"{axis.points} {unit}, {axis.first:.6g} … {axis.last:.6g}, {spacing}"
-
-
-def _size(count: int) -> str:
-    power = min(len(str(count)) - 1, 14) // 3
-    return f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -12,7 +12,7 @@ import h5py
 import torch
 
 from svdno import __version__
-from svdno.data.hdf5 import LAYOUTS, Contents, create_file, write_samples
+from svdno.data.hdf5 import LAYOUTS, ONE_MORE_TIME, Contents, create_file, write_samples
 from svdno.equations import EQUATIONS, Equation
 from svdno.errors import InputError
 from svdno.lookup import construct
@@ -95,14 +95,17 @@ def _identity(settings: DataSettings) -> dict[str, Any]:
 
 
 def _describe(settings: DataSettings, equation: Equation) -> Contents:
+    times = equation.times.numpy()
+    later = (float(2 * times[-1] - times[-2]),) if settings.equation in ONE_MORE_TIME else ()
     return Contents(
         layout=LAYOUTS[settings.equation],
         samples=settings.samples,
         axes=tuple(axis.numpy() for axis in equation.grid.axes),
-        times=equation.times.numpy(),
+        times=times,
         input_fields=len(equation.input_fields),
         output_fields=len(equation.output_fields),
         attributes=_identity(settings),
+        later_times=later,
     )
 
 

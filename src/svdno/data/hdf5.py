@@ -1,6 +1,7 @@
 """The only module that knows how data files are laid out: the three layouts of the public benchmark files.
 
-    tensor        tensor (samples, times, x), x-coordinate, t-coordinate      allen-cahn, diffusion-reaction
+    tensor        tensor (samples, times, x), x-coordinate, t-coordinate      allen-cahn, diffusion-reaction, whose
+                  t-coordinate goes on one step beyond the last frame
     groups        "0000", "0001" …: data (times, *space, fields), grid/x, grid/y, grid/t, and bathymetry (*space) where
                   the input has one                                           diffusion-sorption, shallow-water
     coefficient   nu (samples, x, y), tensor (samples, 1, x, y), x-coordinate, y-coordinate           darcy
@@ -9,6 +10,7 @@ Fields are float32. Attributes name the equation, its parameters (JSON), the see
 """
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +29,8 @@ LAYOUTS = {
     "shallow-water": "groups",
     "darcy": "coefficient",
 }
+# Equations whose files list one more regular time than they have frames.
+ONE_MORE_TIME = {"diffusion-reaction"}
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,8 @@ class Contents:
 
     axes: coordinates along each space axis
     times: of the frames; a steady problem has one
-    stored_times: how many times the file lists, which in public files is not always the number of frames
     input_fields, output_fields: how many there are
+    later_times: those that the file lists after the last frame
     """
 
     layout: str
@@ -46,7 +50,7 @@ class Contents:
     input_fields: int
     output_fields: int
     attributes: dict[str, Any]
-    stored_times: int = 1
+    later_times: tuple[float, ...] = ()
 
     @property
     def space(self) -> tuple[int, ...]:
@@ -94,26 +98,32 @@ def write_samples(file: h5py.File, layout: str, first: int, inputs: np.ndarray, 
 def read_contents(path: Path) -> Contents:
     """Find out what a file holds."""
     with _open(path) as file:
-        try:
-            return _describe_tensor(file) if "tensor" in file else _describe_groups(file)
-        except KeyError as error:
-            raise InputError(f"{path} lacks a part of its layout: {error.args[0]}.") from None
+        contents = _describe_tensor(file) if "tensor" in file else _describe_groups(file)
+    if not (len(contents.times) and contents.output_fields):
+        raise InputError(f"{path} must hold at least one frame of one field, got none.")
+    return contents
 
 
 def _describe_tensor(file: h5py.File) -> Contents:
     steady = "nu" in file
-    samples, frames = file["tensor"].shape[:2]
-    stored = np.zeros(1) if steady else file["t-coordinate"][:]
-    axes = [file[name][:] for name in ("x-coordinate", "y-coordinate")[: file["tensor"].ndim - 2]]
+    shape = _find(file, "tensor", axes=(4,) if steady else (3, 4)).shape
+    samples, frames, *space = shape
+    if steady and (_find(file, "nu", axes=(3,)).shape, frames) != ((samples, *space), 1):
+        raise InputError(
+            f"{file.filename}: 'tensor' must be (samples, 1, x, y) and 'nu' (samples, x, y), "
+            f"got {shape} and {file['nu'].shape}."
+        )
+    stored = np.zeros(1) if steady else _read_axis(file, "t-coordinate")
+    names = ("x-coordinate", "y-coordinate")
     return Contents(
         layout="coefficient" if steady else "tensor",
         samples=samples,
-        axes=tuple(axes),
+        axes=tuple(_read_axis(file, name, points) for name, points in zip(names, space, strict=False)),
         times=stored[:frames],
         input_fields=1,
         output_fields=1,
         attributes=dict(file.attrs),
-        stored_times=len(stored),
+        later_times=tuple(stored[frames:].tolist()),
     )
 
 
@@ -124,18 +134,18 @@ def _describe_groups(file: h5py.File) -> Contents:
             f"{file.filename} holds {', '.join(list(file)[:5]) or 'nothing'}; expected a data set named 'tensor', "
             "or groups '0000', '0001', … with 'data' and 'grid'."
         )
-    group = file[names[0]]
-    frames, fields = group["data"].shape[0], group["data"].shape[-1]
-    stored = group["grid/t"][:]
+    first = names[0]
+    frames, *space, fields = _find(file, f"{first}/data", axes=(3, 4)).shape
+    stored = _read_axis(file, f"{first}/grid/t")
     return Contents(
         layout="groups",
         samples=len(names),
-        axes=tuple(group["grid"][name][:] for name in ("x", "y")[: group["data"].ndim - 2]),
+        axes=tuple(_read_axis(file, f"{first}/grid/{name}", points) for name, points in zip("xy", space, strict=False)),
         times=stored[:frames],
-        input_fields=2 if "bathymetry" in group else 1,
+        input_fields=2 if f"{first}/bathymetry" in file else 1,
         output_fields=fields,
         attributes=dict(file.attrs),
-        stored_times=len(stored),
+        later_times=tuple(stored[frames:].tolist()),
     )
 
 
@@ -154,20 +164,48 @@ def read_samples(
 
 
 def _read_groups(file: h5py.File, first: int, last: int, points: slice, frames: slice) -> tuple[np.ndarray, np.ndarray]:
-    inputs, outputs = [], []
-    for name in _group_names(file)[first:last]:
-        group = file[name]
-        space = (points,) * (group["data"].ndim - 2)
-        outputs.append(group["data"][(frames, *space)])
+    """Samples of the layout `groups`, each of which must be like the first one of the file."""
+    names, inputs, outputs = _group_names(file), [], []
+    shape, has_bed = _find(file, f"{names[0]}/data", axes=(3, 4)).shape, f"{names[0]}/bathymetry" in file
+    space = (points,) * (len(shape) - 2)
+    for name in names[first:last]:
+        outputs.append(_find(file, f"{name}/data", shape=shape)[(frames, *space)])
         start = outputs[-1][0, ..., :1]
-        if "bathymetry" in group:
-            start = np.concatenate([start, group["bathymetry"][space][..., None]], axis=-1)
+        if has_bed:
+            bed = _find(file, f"{name}/bathymetry", shape=shape[1:-1])[space]
+            start = np.concatenate([start, bed[..., None]], axis=-1)
         inputs.append(start)
     return np.stack(inputs), np.stack(outputs)
 
 
+def _find(
+    file: h5py.File, name: str, *, axes: tuple[int, ...] | None = None, shape: tuple[int, ...] | None = None
+) -> h5py.Dataset:
+    """The data set of this name, which must hold numbers and have so many axes, or this shape."""
+    where = f"{file.filename}: '{name}'"
+    if name not in file:
+        raise InputError(f"{where} is missing; files of this layout have it.")
+    found = file[name]
+    if not isinstance(found, h5py.Dataset) or found.dtype.kind not in "fiu":
+        raise InputError(f"{where} must be a data set of numbers, got {found}.")
+    if axes is not None and found.ndim not in axes:
+        raise InputError(f"{where} must have {' or '.join(map(str, axes))} axes, got shape {found.shape}.")
+    if shape is not None and found.shape != shape:
+        raise InputError(f"{where} must have the shape {shape}, got {found.shape}.")
+    return found
+
+
+def _read_axis(file: h5py.File, name: str, points: int | None = None) -> np.ndarray:
+    """Coordinates along an axis of the data, or times, of which there may be more or fewer than frames."""
+    values: np.ndarray = _find(file, name, axes=(1,), shape=None if points is None else (points,))[:]
+    if not (len(values) and np.isfinite(values).all()):
+        raise InputError(f"{file.filename}: '{name}' must hold finite numbers, got {values[:5]} …")
+    return values
+
+
 def _group_names(file: h5py.File) -> list[str]:
-    return sorted(name for name in file if name.isdigit())
+    """Groups in the order of their numbers: 10000 comes after 9999."""
+    return sorted((name for name in file if name.isdecimal()), key=int)
 
 
 def _reserve(parent: h5py.Group, name: str, shape: tuple[int, ...]) -> None:
@@ -182,7 +220,7 @@ def _write_axes(parent: h5py.Group, contents: Contents, *, names: tuple[str, ...
     for name, axis in zip(names, contents.axes, strict=False):
         parent[name] = axis
     if time is not None:
-        parent[time] = contents.times
+        parent[time] = np.append(contents.times, contents.later_times)
 
 
 @contextmanager
@@ -190,6 +228,7 @@ def _open(path: Path) -> Iterator[h5py.File]:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise InputError(f"{path} cannot be read as HDF5: {error}.") from None
+        reason = f"{os.strerror(error.errno)}." if error.errno else f"{error}. Is it a data file, and all of it?"
+        raise InputError(f"{path} cannot be read as HDF5: {reason}") from None
     with file:
         yield file
