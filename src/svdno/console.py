@@ -9,7 +9,7 @@ from rich.table import Table
 from svdno.recipe import Recipe
 from svdno.report.records import Run
 from svdno.report.tables import best_row, comparison
-from svdno.training.loop import Epoch
+from svdno.training.state import Epoch
 
 
 class Board(Progress):

@@ -23,22 +23,29 @@ BUNDLED = files("svdno") / "recipes"
 class DataSettings:
     """Which samples: the equation, how many, and how they are thinned out and split.
 
-    parameters: keyword arguments of the equation
+    equation, samples, seed, parameters: what is solved; parameters are keyword arguments of the equation
+    file: a data file to take instead; then the equation may be left out, and 0 samples mean all of them
     space_stride, time_stride: keep every so many points along each axis, and times
     train, validation: fractions of the samples, in file order; the rest is the test set
+    keep: solutions in "memory", in the "file" until they are needed, or "auto", by what fits
     """
 
-    equation: str
-    samples: int
+    equation: str = ""
+    samples: int = 0
     seed: int = 0
+    file: str = ""
     space_stride: int = 1
     time_stride: int = 1
     train: float = 0.8
     validation: float = 0.1
+    keep: str = "auto"
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_at_least(self, samples=1, space_stride=1, time_stride=1)
+        choose("keep", self.keep, ("auto", "memory", "file"))
+        check_at_least(self, samples=0 if self.file else 1, seed=0, space_stride=1, time_stride=1)
+        if not (self.equation or self.file):
+            raise InputError("[data] needs an `equation` to solve or a `file` to read, got neither.")
         if not (self.train > 0 and self.validation > 0 and self.train + self.validation < 1):
             raise InputError(
                 f"`train` and `validation` must be positive and leave samples for the test, "
@@ -50,24 +57,44 @@ class DataSettings:
 class TrainingSettings:
     """How a model is trained.
 
-    schedule: "one-cycle" (up over the first 30 %, down to nothing), "step" (halved every `step_epochs`) or "constant"
+    accumulate: parts that a batch is computed in, to save memory; the step is the same
+    optimizer: "adam" or "adamw"
+    schedule: "one-cycle" (up over the first 30 %, down to nothing), "cosine" (down to nothing), "step" (halved every
+        `step_epochs`) or "constant"
     clip: largest norm of the gradient, or 0 for no limit
     penalty: weight of the model's own penalty (L_ortho) in the loss
+    terms: weights of further terms of the loss, such as {h1 = 0.1}
+    patience: stop after this many epochs without a better validation error, or 0 to go on
+    precision: of products, "fp32", "tf32" (GPU only) or "bf16"
+    compile: fuse the operations with torch.compile
+    capture: record the step as a CUDA graph where there is a GPU
+    deterministic: the same bits on every run on a GPU too, at some cost
     """
 
     epochs: int
     batch_size: int = 50
+    accumulate: int = 1
+    optimizer: str = "adam"
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     schedule: str = "step"
     step_epochs: int = 100
     clip: float = 0.0
     penalty: float = 1.0
+    terms: dict[str, float] = field(default_factory=dict)
+    patience: int = 0
+    precision: str = "tf32"
+    compile: bool = False
+    capture: bool = True
+    deterministic: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
-        choose("schedule", self.schedule, ("one-cycle", "step", "constant"))
-        check_at_least(self, epochs=1, batch_size=1, step_epochs=1)
+        choose("optimizer", self.optimizer, ("adam", "adamw"))
+        choose("schedule", self.schedule, ("one-cycle", "cosine", "step", "constant"))
+        choose("precision", self.precision, ("fp32", "tf32", "bf16"))
+        check_at_least(self, epochs=1, batch_size=1, accumulate=1, step_epochs=1, patience=0, seed=0)
+        check_at_least(self, weight_decay=0, clip=0, penalty=0)
         check_positive(self, "learning_rate")
 
 

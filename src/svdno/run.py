@@ -28,7 +28,8 @@ from svdno.lookup import construct
 from svdno.models import MODELS
 from svdno.recipe import Recipe
 from svdno.training.checkpoint import save
-from svdno.training.loop import Epoch, train
+from svdno.training.loop import train
+from svdno.training.state import Epoch
 from svdno.training.surrogate import Surrogate
 
 Progress = Callable[[int, int], None]

@@ -1,6 +1,8 @@
-"""Samples in memory: inputs, outputs, where and when they are, and how they are split."""
+"""Samples with where and when they are, and how they are split; fields that do not fit in memory stay in their file."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,11 +11,39 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from svdno.data.generate import build_equation
-from svdno.data.hdf5 import read_contents, read_samples
+from svdno.data.generate import name_fields, read_equation
+from svdno.data.hdf5 import Contents, SampleReader, read_contents
+from svdno.data.memory import free_memory
 from svdno.errors import InputError
 from svdno.grid import Grid
 from svdno.recipe import DataSettings
+
+# Samples read at once where a whole file is passed over.
+CHUNK = 64
+
+
+@dataclass(frozen=True)
+class FileOutputs:
+    """Output fields that stay in their file: samples first … last−1, read when they are asked for."""
+
+    reader: SampleReader
+    first: int
+    last: int
+    sample_shape: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(samples, times, *space, fields)."""
+        return (self.last - self.first, *self.sample_shape)
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        numbers = range(len(self))[rows] if isinstance(rows, slice) else rows.tolist()
+        if isinstance(numbers, range):
+            return torch.from_numpy(self.reader.outputs(range(self.first + numbers.start, self.first + numbers.stop)))
+        return torch.from_numpy(self.reader.outputs([self.first + row for row in numbers]))
 
 
 @dataclass(frozen=True)
@@ -21,13 +51,13 @@ class Dataset:
     """Pairs of input and output fields on one grid, in physical units.
 
     inputs: (samples, *space, input fields)
-    outputs: (samples, times, *space, output fields)
+    outputs: (samples, times, *space, output fields), in memory or in a file
     grid: where both are sampled
     times: of the outputs
     """
 
     inputs: Tensor
-    outputs: Tensor
+    outputs: Tensor | FileOutputs
     grid: Grid
     times: Float[Tensor, " times"]
     input_fields: tuple[str, ...]
@@ -37,23 +67,38 @@ class Dataset:
         samples, space = self.inputs.shape[0], self.grid.shape
         expected_in = (samples, *space, len(self.input_fields))
         expected_out = (samples, len(self.times), *space, len(self.output_fields))
-        for name, tensor, expected in (
-            ("inputs", self.inputs, expected_in),
-            ("outputs", self.outputs, expected_out),
+        for name, shape, expected in (
+            ("inputs", tuple(self.inputs.shape), expected_in),
+            ("outputs", tuple(self.outputs.shape), expected_out),
         ):
-            if tuple(tensor.shape) != expected:
+            if shape != expected:
                 axes = "(samples, *space, fields)" if name == "inputs" else "(samples, times, *space, fields)"
                 raise InputError(
-                    f"`{name}` must be {axes} = {expected} for this grid, these times and fields, "
-                    f"got {tuple(tensor.shape)}."
+                    f"`{name}` must be {axes} = {expected} for this grid, these times and fields, got {shape}."
                 )
 
     def __len__(self) -> int:
         return self.inputs.shape[0]
 
+    @property
+    def nbytes(self) -> int:
+        """Size of all fields in float32."""
+        return 4 * (prod(self.inputs.shape) + prod(self.outputs.shape))
+
     def subset(self, start: int, stop: int) -> "Dataset":
         """Samples start … stop−1."""
-        return replace(self, inputs=self.inputs[start:stop], outputs=self.outputs[start:stop])
+        u = self.outputs
+        part = u[start:stop] if isinstance(u, Tensor) else replace(u, first=u.first + start, last=u.first + stop)
+        return replace(self, inputs=self.inputs[start:stop], outputs=part)
+
+    def loaded(self) -> "Dataset":
+        """The same samples, all in memory."""
+        return replace(self, outputs=self.outputs[:])
+
+    def chunks(self) -> Iterator[Tensor]:
+        """The outputs, some samples at a time."""
+        for start in range(0, len(self), CHUNK):
+            yield self.outputs[start : start + CHUNK]
 
     def split(self, train: float = 0.8, validation: float = 0.1) -> "Split":
         """Divide the samples in their order: first training, then validation, the rest for the test."""
@@ -82,23 +127,55 @@ class Split(NamedTuple):
 
 
 def load_dataset(path: Path, settings: DataSettings) -> Dataset:
-    """Read a file into memory, thinned out as the settings say."""
-    equation = build_equation(settings.equation, settings.parameters)
+    """The samples of a file, thinned out as the settings say; outputs that do not fit in memory stay in the file."""
     contents = read_contents(path)
-    inputs, outputs = read_samples(
-        path, 0, contents.samples, space_stride=settings.space_stride, time_stride=settings.time_stride
+    samples = settings.samples or contents.samples
+    if samples > contents.samples:
+        raise InputError(f"{path} holds {contents.samples} samples, the recipe asks for {samples}.")
+    strides = {"space_stride": settings.space_stride, "time_stride": settings.time_stride}
+    reader = SampleReader(path, **strides)
+    grid = _find_grid(path, contents, settings).strided(settings.space_stride)
+    times = torch.from_numpy(contents.times[:: settings.time_stride]).double()
+    input_fields, output_fields = name_fields(contents, settings)
+    data = Dataset(
+        inputs=torch.from_numpy(reader.inputs(range(samples))),
+        outputs=FileOutputs(reader, 0, samples, (len(times), *grid.shape, len(output_fields))),
+        grid=grid,
+        times=times,
+        input_fields=input_fields,
+        output_fields=output_fields,
     )
-    broken = ~np.array([np.isfinite(a).all() and np.isfinite(u).all() for a, u in zip(inputs, outputs, strict=True)])
-    if broken.any():
-        which = ", ".join(map(str, np.flatnonzero(broken)[:5]))
+    # Training on a CPU keeps a second, normalised copy.
+    fits = 3 * data.nbytes < free_memory(torch.device("cpu"))
+    if settings.keep == "memory" or (settings.keep == "auto" and fits):
+        data = data.loaded()
+    _check_finite(path, data)
+    return data
+
+
+def _find_grid(path: Path, contents: Contents, settings: DataSettings) -> Grid:
+    """The equation's grid at the file's resolution; without an equation, nodes at the file's coordinates."""
+    equation = read_equation(contents, settings)
+    if equation is None:
+        for axis in contents.axes:
+            steps = np.diff(axis)
+            if len(axis) < 2 or not np.allclose(steps, steps[0], rtol=1e-3):
+                raise InputError(f"{path} must be on a uniform grid, got steps from {steps.min():g} to {steps.max():g}.")
+        lower, upper = (tuple(float(axis[end]) for axis in contents.axes) for end in (0, -1))
+        return Grid(contents.space, lower, upper)
+    if equation.grid.dim != len(contents.space):
         raise InputError(
-            f"{path} has values that are not finite in {broken.sum()} samples: {which}. See `svdno inspect`."
+            f"{path} has {len(contents.space)} space axes, {settings.equation} has {equation.grid.dim}. "
+            "Name the equation that the file is of."
         )
-    return Dataset(
-        inputs=torch.from_numpy(inputs),
-        outputs=torch.from_numpy(outputs),
-        grid=equation.grid.strided(settings.space_stride),
-        times=torch.from_numpy(contents.times[:: settings.time_stride]),
-        input_fields=equation.input_fields,
-        output_fields=equation.output_fields,
-    )
+    return equation.grid.resized(contents.space)
+
+
+def _check_finite(path: Path, data: Dataset) -> None:
+    finite = torch.cat([u.flatten(1).isfinite().all(dim=1) for u in data.chunks()])
+    broken = (~(finite & data.inputs.flatten(1).isfinite().all(dim=1))).nonzero().flatten().tolist()
+    if broken:
+        which = ", ".join(map(str, broken[:5]))
+        raise InputError(
+            f"{path} has values that are not finite in {len(broken)} samples: {which}. See `svdno inspect`."
+        )

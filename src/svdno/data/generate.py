@@ -29,11 +29,26 @@ def build_equation(name: str, parameters: dict[str, Any]) -> Equation:
     return construct("equation", EQUATIONS, name, parameters)
 
 
-def name_fields(contents: Contents) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of a file's input and output fields: those of its equation, or numbers where it names none that fits."""
-    if contents.attributes.get("equation") in EQUATIONS:
+def read_equation(contents: Contents, settings: DataSettings | None = None) -> Equation | None:
+    """The equation that a file names or, where it names none, that the settings do."""
+    name = contents.attributes.get("equation")
+    if name not in EQUATIONS:
+        return build_equation(settings.equation, settings.parameters) if settings and settings.equation else None
+    try:
         parameters = json.loads(contents.attributes.get("parameters", "{}"))
-        equation = build_equation(contents.attributes["equation"], parameters)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"the attribute 'parameters' must be a JSON object, got {contents.attributes['parameters']!r}."
+        ) from None
+    return build_equation(name, parameters)
+
+
+def name_fields(
+    contents: Contents, settings: DataSettings | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of a file's input and output fields: those of its equation, or numbers where it names none that fits."""
+    equation = read_equation(contents, settings)
+    if equation is not None:
         names = equation.input_fields, equation.output_fields
         if tuple(map(len, names)) == (contents.input_fields, contents.output_fields):
             return names
@@ -47,7 +62,12 @@ def find_or_generate(
     device: torch.device,
     on_progress: Progress = lambda done, of: None,
 ) -> Path:
-    """The data file for these settings, made if it is not in the folder yet; its name is given by what decides it."""
+    """The data file for these settings: the one they name, or one in the folder, which is made if it is missing.
+
+    Names in the folder are given by what decides the samples.
+    """
+    if settings.file:
+        return Path(settings.file)
     digest = hashlib.sha256(json.dumps(_identity(settings), sort_keys=True).encode()).hexdigest()[:12]
     path = folder / f"{settings.equation}-{digest}.h5"
     if path.exists():

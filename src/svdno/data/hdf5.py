@@ -11,8 +11,7 @@ Fields are float32. Attributes name the equation, its parameters (JSON), the see
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,33 +148,64 @@ def _describe_groups(file: h5py.File) -> Contents:
     )
 
 
+class SampleReader:
+    """Samples of a file by their numbers, thinned out while they are read; the file stays open meanwhile."""
+
+    def __init__(self, path: Path, *, space_stride: int = 1, time_stride: int = 1) -> None:
+        self.file = _open(path)
+        self.points, self.frames = slice(None, None, space_stride), slice(None, None, time_stride)
+        self.names = [] if "tensor" in self.file else _group_names(self.file)
+        first = self.file["tensor"] if not self.names else _find(self.file, f"{self.names[0]}/data", axes=(3, 4))
+        self.sample_shape = first.shape if self.names else first.shape[1:]
+        self.space = (self.points,) * (len(self.sample_shape) - (2 if self.names else 1))
+
+    def __enter__(self) -> "SampleReader":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.file.close()
+
+    def inputs(self, rows: Sequence[int]) -> np.ndarray:
+        """Input fields of these samples, (rows, *space, fields)."""
+        if self.names:
+            return np.stack([self._group_input(self.names[row]) for row in rows])
+        if "nu" in self.file:
+            return _rows(self.file["nu"], rows, self.space)[..., None]
+        return _rows(self.file["tensor"], rows, (0, *self.space))[..., None]
+
+    def outputs(self, rows: Sequence[int]) -> np.ndarray:
+        """Output fields of these samples, (rows, times, *space, fields)."""
+        if self.names:
+            return np.stack([self._group_data(self.names[row])[(self.frames, *self.space)] for row in rows])
+        return _rows(self.file["tensor"], rows, (self.frames, *self.space))[..., None]
+
+    def _group_data(self, name: str) -> h5py.Dataset:
+        """The fields of a group, which must be like the first one of the file."""
+        return _find(self.file, f"{name}/data", shape=self.sample_shape)
+
+    def _group_input(self, name: str) -> np.ndarray:
+        start = self._group_data(name)[(0, *self.space)][..., :1]
+        if f"{self.names[0]}/bathymetry" not in self.file:
+            return start
+        bed = _find(self.file, f"{name}/bathymetry", shape=self.sample_shape[1:-1])[self.space]
+        return np.concatenate([start, bed[..., None]], axis=-1)
+
+
 def read_samples(
     path: Path, first: int, last: int, *, space_stride: int = 1, time_stride: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and outputs of samples first … last−1, thinned out while they are read."""
-    with _open(path) as file:
-        points, frames = slice(None, None, space_stride), slice(None, None, time_stride)
-        if "tensor" not in file:
-            return _read_groups(file, first, last, points, frames)
-        space = (points,) * (file["tensor"].ndim - 2)
-        outputs = file["tensor"][(slice(first, last), frames, *space)][..., None]
-        inputs = file["nu"][(slice(first, last), *space)][..., None] if "nu" in file else outputs[:, 0]
-        return inputs, outputs
+    """Inputs and outputs of samples first … last−1."""
+    with SampleReader(path, space_stride=space_stride, time_stride=time_stride) as reader:
+        rows = range(first, last)
+        return reader.inputs(rows), reader.outputs(rows)
 
 
-def _read_groups(file: h5py.File, first: int, last: int, points: slice, frames: slice) -> tuple[np.ndarray, np.ndarray]:
-    """Samples of the layout `groups`, each of which must be like the first one of the file."""
-    names, inputs, outputs = _group_names(file), [], []
-    shape, has_bed = _find(file, f"{names[0]}/data", axes=(3, 4)).shape, f"{names[0]}/bathymetry" in file
-    space = (points,) * (len(shape) - 2)
-    for name in names[first:last]:
-        outputs.append(_find(file, f"{name}/data", shape=shape)[(frames, *space)])
-        start = outputs[-1][0, ..., :1]
-        if has_bed:
-            bed = _find(file, f"{name}/bathymetry", shape=shape[1:-1])[space]
-            start = np.concatenate([start, bed[..., None]], axis=-1)
-        inputs.append(start)
-    return np.stack(inputs), np.stack(outputs)
+def _rows(data: h5py.Dataset, rows: Sequence[int], rest: tuple[int | slice, ...]) -> np.ndarray:
+    """Some rows of a data set, neighbours in one piece."""
+    if isinstance(rows, range) and rows.step == 1:
+        block: np.ndarray = data[(slice(rows.start, rows.stop), *rest)]
+        return block
+    return np.stack([data[(row, *rest)] for row in rows])
 
 
 def _find(
@@ -223,12 +253,9 @@ def _write_axes(parent: h5py.Group, contents: Contents, *, names: tuple[str, ...
         parent[time] = np.append(contents.times, contents.later_times)
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[h5py.File]:
+def _open(path: Path) -> h5py.File:
     try:
-        file = h5py.File(path, "r")
+        return h5py.File(path, "r")
     except OSError as error:
         reason = f"{os.strerror(error.errno)}." if error.errno else f"{error}. Is it a data file, and all of it?"
         raise InputError(f"{path} cannot be read as HDF5: {reason}") from None
-    with file:
-        yield file

@@ -12,7 +12,7 @@ BLOCK = 1024
 
 
 def integrate(f: Float[Tensor, "batch n p"], g: Float[Tensor, "batch n q"]) -> Float[Tensor, "batch p q"]:
-    """∫ f gᵀ: Σ_j f(z_j) g(z_j)ᵀ over the points, weights included in one of them."""
+    """∫ f gᵀ: Σ_j f(z_j) g(z_j)ᵀ over the points, weights included in one of them; in float32 or better."""
     M: Tensor = _Integrate.apply(*_for_autocast(f, g))
     return M
 
@@ -30,13 +30,15 @@ class _Integrate(torch.autograd.Function):
     def forward(ctx: Any, f: Tensor, g: Tensor) -> Tensor:
         ctx.save_for_backward(f, g)
         n = f.shape[1]
+        dtype = torch.promote_types(f.dtype, torch.float32)
         if n % BLOCK or n == BLOCK:
-            return f.mT @ g
-        return (f.unflatten(1, (-1, BLOCK)).mT @ g.unflatten(1, (-1, BLOCK))).sum(dim=1)
+            return (f.mT @ g).to(dtype)
+        return (f.unflatten(1, (-1, BLOCK)).mT @ g.unflatten(1, (-1, BLOCK))).sum(dim=1, dtype=dtype)
 
     @staticmethod
     def backward(ctx: Any, dM: Tensor) -> tuple[Tensor, Tensor]:
         f, g = ctx.saved_tensors
+        dM = dM.to(f.dtype)
         return expand(g, dM), expand(f, dM.mT)
 
 
@@ -54,6 +56,31 @@ class _Expand(torch.autograd.Function):
         return expand(dout, A.mT), integrate(dout, f)
 
 
+class _SecondMoment(torch.autograd.Function):
+    """C = Σ_j w_j h_j h_jᵀ, with gradients dh_j = w_j (dC + dCᵀ) h_j, one expansion, and dw_j = h_jᵀ dC h_j."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(h, w)
+        if are_equal(w):
+            return w[:, :1, None] * integrate(h, h)
+        return integrate(h * w.unsqueeze(-1).to(h.dtype), h)
+
+    @staticmethod
+    def backward(ctx: Any, dC: Tensor) -> tuple[Tensor, Tensor | None]:
+        h, w = ctx.saved_tensors
+        equal = are_equal(w)
+        both = (dC + dC.mT) * w[:, :1, None] if equal else dC + dC.mT
+        dh = expand(h, both.to(h.dtype))
+        dw = (expand(h, dC.to(h.dtype)) * h).sum(dim=-1).sum_to_size(w.shape) if ctx.needs_input_grad[1] else None
+        return dh if equal else dh * w.unsqueeze(-1).to(h.dtype), dw
+
+
+def are_equal(w: Tensor) -> bool:
+    """Whether the weights are one number, expanded, which need not pass over the points."""
+    return w.stride(-1) == 0
+
+
 def _for_autocast(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the precision of autocast where it is on, so that the backward pass finds them in one precision."""
     if not torch.is_autocast_enabled(f.device.type):
@@ -69,8 +96,7 @@ def gram(
 ) -> Float[Tensor, "batch rank rank"]:
     """G[l,m] = ∫ Φ_l · Φ_m dx = Σ_c W̃[l,c] C W̃[m,c]ᵀ with the moments C = Σ_j w_j h̃(z_j) h̃(z_j)ᵀ."""
     L, d, K = head.shape
-    h = h.to(head.dtype)
-    C = integrate(h * w.to(head.dtype).unsqueeze(-1), h)[:, :K, :K]
+    C: Tensor = _SecondMoment.apply(h, w.to(head.dtype))[:, :K, :K]
     batch = C.shape[0]
     if L * (batch + d) < batch * d:  # few functions: all pairs of head rows first, O(L² K² (d + batch))
         pairs = torch.einsum("lck,mcj->lmkj", head, head)

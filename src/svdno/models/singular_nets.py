@@ -61,10 +61,32 @@ class GridLSTM(nn.Module):
     def forward(self, z: Float[Tensor, "batch n augmented"], extra: int = 0) -> Float[Tensor, "batch n features"]:
         """Evaluate the features at each point, in the order of the points; `extra` adds a 1 and zeros."""
         h: Tensor = self.lstm(z)[0]
-        if not extra:
-            return h
-        constant = F.pad(h.new_ones(1), (0, extra - 1))
-        return torch.cat([h, constant.expand(*h.shape[:-1], -1)], dim=-1)
+        return append_constant(h, extra) if extra else h
+
+
+def append_constant(h: Float[Tensor, "batch n features"], extra: int) -> Float[Tensor, "batch n more"]:
+    """`extra` further features: one that is 1 and others that are 0."""
+    constant = F.pad(h.new_ones(1), (0, extra - 1))
+    return torch.cat([h, constant.expand(*h.shape[:-1], -1)], dim=-1)
+
+
+def run_side_by_side(
+    left: GridLSTM, right: GridLSTM, z: Float[Tensor, "batch n augmented"], extra: int = 0
+) -> tuple[Float[Tensor, "batch n features"], Float[Tensor, "batch n features"]]:
+    """Features of two nets of one size, by one net whose hidden states are those of both and whose matrices are
+    block-diagonal: as many steps in a row as one of them takes, and a GPU waits for steps, not for products.
+    """
+    one = left.lstm
+    directions, H, layers = 2 if one.bidirectional else 1, one.hidden_size, one.num_layers
+    weights = []
+    for i, (l, r) in enumerate(zip(one._flat_weights, right.lstm._flat_weights, strict=True)):
+        if l.ndim == 2 and i >= 4 * directions or i % 4 == 1:  # acts on the hidden states of both nets
+            l, r = (F.pad(w.unflatten(1, (-1, H)), side).flatten(1) for w, side in ((l, (0, H)), (r, (H, 0))))
+        weights.append(torch.cat([l.unflatten(0, (4, H)), r.unflatten(0, (4, H))], dim=1).flatten(0, 1))
+    zero = z.new_zeros(layers * directions, z.shape[0], 2 * H)
+    h = torch.lstm(z, (zero, zero), weights, True, layers, 0.0, True, one.bidirectional, True)[0]
+    h_left, h_right = (f.flatten(-2) for f in h.unflatten(-1, (directions, 2, H)).unbind(-2))
+    return (append_constant(h_left, extra), append_constant(h_right, extra)) if extra else (h_left, h_right)
 
 
 def build_trunk(net: str, *, dim: int, in_channels: int, channels: int, layers: int) -> SineMLP | GridLSTM:

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from svdno.models.moments import expand, gram, integrate
-from svdno.models.singular_nets import SingularFunctions
+from svdno.models.moments import are_equal, expand, gram, integrate
+from svdno.models.singular_nets import GridLSTM, SingularFunctions
 
 
 class Bases(NamedTuple):
@@ -76,10 +76,8 @@ class SVDKernel(nn.Module):
         self, z: Float[Tensor, "batch n augmented"], w: Float[Tensor, "#batch n"], *, with_grams: bool = False
     ) -> Bases:
         """Evaluate both trunks on an input; every layer that shares the functions uses the result."""
-        left = self.left.features(z)
-        right = left if self.right is None else self.right.features(z)
-        equal = w.stride(-1) == 0  # one number, expanded
-        weighted, volume = (right, w[:, :1]) if equal else (right * w.unsqueeze(-1), None)
+        left, right = _evaluate_both(self.left, self.right, z)
+        weighted, volume = (right, w[:, :1]) if are_equal(w) else (right * w.unsqueeze(-1), None)
         head_left = self.left.padded_head()
         heads = (head_left, head_left if self.right is None else self.right.padded_head())
         bases = Bases(left, weighted, volume, heads)
@@ -163,6 +161,25 @@ class SVDKernel(nn.Module):
             k = self.truncation
             r_hat = U[..., :k] @ (S[:, :k, None] * (Vh[:, :k] @ q_hat))
         return torch.linalg.solve_triangular(F_left.mT, r_hat, upper=True).squeeze(-1).to(q.dtype)
+
+
+def _evaluate_both(
+    left: SingularFunctions, right: SingularFunctions | None, z: Float[Tensor, "batch n augmented"]
+) -> tuple[Tensor, Tensor]:
+    """Features of Φ and Ψ; on a GPU recurrent trunks, which leave most of it idle, run side by side."""
+    if right is None or not (z.is_cuda and isinstance(left.trunk, GridLSTM)):
+        h = left.features(z)
+        return h, h if right is None else right.features(z)
+    here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+    aside.wait_stream(here)
+    with torch.cuda.stream(aside):
+        h_right = right.features(z)
+    h_left = left.features(z)
+    here.wait_stream(aside)
+    # The allocator must know that each is used on the other's stream.
+    z.record_stream(aside)
+    h_right.record_stream(here)
+    return h_left, h_right
 
 
 def _cholesky(G: Tensor) -> Tensor:

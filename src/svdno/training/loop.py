@@ -1,32 +1,33 @@
 """The training loop, top to bottom."""
 
-from collections.abc import Callable
-from copy import deepcopy
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from time import perf_counter
 
 import torch
-from torch import Tensor
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, StepLR
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from svdno.data.dataset import Dataset
 from svdno.errors import InputError
 from svdno.recipe import TrainingSettings
-from svdno.training.losses import Objective, relative_l2
+from svdno.training.batches import Batches
+from svdno.training.capture import Replayed
+from svdno.training.distributed import processes, rank, sum_over_processes
+from svdno.training.losses import Objective
+from svdno.training.schedules import learning_rate
+from svdno.training.state import Epoch, TrainingState
 from svdno.training.surrogate import Surrogate
 
+OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
-@dataclass(frozen=True)
-class Epoch:
-    """One row of the history; errors are mean relative L2, as fractions."""
+# A loss this many times its smallest value so far has exploded.
+EXPLOSION = 1e3
 
-    epoch: int
-    learning_rate: float
-    loss: float
-    penalty: float
-    train_error: float
-    validation_error: float
-    seconds: float
+# The state goes to disk after an epoch if this many seconds have passed since it last did.
+SAVE_SECONDS = 30.0
 
 
 def train(
@@ -35,71 +36,178 @@ def train(
     validation_set: Dataset,
     settings: TrainingSettings,
     on_epoch: Callable[[Epoch], None] = lambda row: None,
+    state_file: Path | None = None,
 ) -> list[Epoch]:
-    """Fit the surrogate's model in place, end with the weights of the best validation error, return the history."""
-    model, device = surrogate.model, surrogate.device
-    points, weights = surrogate.locate(surrogate.grid.shape)
-    a = surrogate.input_normalizer.encode(training_set.inputs.to(device, surrogate.dtype))
-    u = training_set.outputs.to(device, surrogate.dtype)
-    shuffle = torch.Generator().manual_seed(settings.seed)
+    """Fit the surrogate's model in place, end with the weights of the best validation error, return the history.
 
-    objective = Objective(surrogate, settings.penalty)
-    optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    batches = -(-len(a) // settings.batch_size)
-    schedule = _build_schedule(optimizer, settings, batches)
-
-    history: list[Epoch] = []
-    best, best_state = float("inf"), deepcopy(model.state_dict())
-    start = perf_counter()
-    for epoch in range(1, settings.epochs + 1):
-        model.train()
-        totals = torch.zeros(3, dtype=torch.float64, device=device)
-        learning_rate = float(schedule.get_last_lr()[0])
-        for rows in torch.randperm(len(a), generator=shuffle).to(device).split(settings.batch_size):
-            loss, error, penalty = objective(a[rows], u[rows], points, weights)
-            optimizer.zero_grad()
-            loss.backward()
-            if settings.clip:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
-            optimizer.step()
-            schedule.step()
-            totals += len(rows) * torch.stack([loss, error, penalty]).detach()
-        loss_mean, train_error, penalty_mean = (totals / len(a)).tolist()
-        if not loss_mean < float("inf"):
-            model.load_state_dict(best_state)
-            raise InputError(
-                f"the loss became {loss_mean} in epoch {epoch}; the best weights so far are kept. "
-                "Lower training.learning_rate or set training.clip = 1.0."
-            )
-        validation_error = measure_error(surrogate, validation_set)
-        if validation_error < best:
-            best, best_state = validation_error, deepcopy(model.state_dict())
-        history.append(
-            Epoch(
-                epoch,
-                learning_rate,
-                loss_mean,
-                penalty_mean,
-                train_error,
-                validation_error,
-                perf_counter() - start,
-            )
+    state_file: where the state is kept between epochs; a training whose file exists continues from it
+    """
+    if settings.batch_size > len(training_set):
+        raise InputError(
+            f"`batch_size` must not exceed the {len(training_set)} training samples, got {settings.batch_size}."
         )
-        on_epoch(history[-1])
-    model.load_state_dict(best_state)
-    return history
+    with _arithmetic(settings):
+        return _train(surrogate, training_set, validation_set, settings, on_epoch, state_file)
 
 
-def measure_error(surrogate: Surrogate, data: Dataset) -> float:
-    """Mean relative L2 error of the surrogate's predictions."""
-    prediction: Tensor = surrogate.predict(data.inputs)
-    return relative_l2(prediction, data.outputs.to(prediction)).mean().item()
+def _train(
+    surrogate: Surrogate,
+    training_set: Dataset,
+    validation_set: Dataset,
+    settings: TrainingSettings,
+    on_epoch: Callable[[Epoch], None],
+    state_file: Path | None,
+) -> list[Epoch]:
+    model, samples = surrogate.model, len(training_set)
+    fitted, held_out = Batches(surrogate, training_set), Batches(surrogate, validation_set)
+    objective = _build_objective(surrogate, settings)
+    optimizer = _build_optimizer(model, settings)
+    step = _build_step(objective, optimizer, settings)
+    validate = _build_validation(objective, settings)
+
+    identity = {**asdict(settings), "model": surrogate.name, **surrogate.model.arguments, "samples": samples}
+    state = TrainingState(model, optimizer, identity, {}, [])
+    state.keep_weights()
+    if state_file is not None and state_file.exists():
+        state.restore(state_file)
+    steps_per_epoch = -(-samples // settings.batch_size)
+    already = state.history[-1].seconds if state.history else 0.0
+    start = saved = perf_counter()
+
+    for epoch in range(len(state.history) + 1, settings.epochs + 1):
+        if _has_stalled(state, settings.patience):
+            break
+        model.train()
+        totals = torch.zeros(3, dtype=torch.float64, device=surrogate.device)
+        order = _draw_order(samples, settings, epoch)
+        for i, batch in enumerate(fitted.fetch(_share(rows)[0] for rows in order)):
+            count = _share(order[i])[1]
+            rate = learning_rate(settings, (epoch - 1) * steps_per_epoch + i, steps_per_epoch)
+            _set_learning_rate(optimizer, rate)
+            # DDP averages gradients over the processes, however many samples each of them had.
+            portion = torch.full((), count * processes() / len(order[i]), device=surrogate.device)
+            totals += count * step(*batch, portion)
+        loss, train_error, penalty = (sum_over_processes(totals) / samples).tolist()
+        _check_loss(loss, epoch, state)
+        validation_error = _measure(held_out, validate, settings.batch_size)
+        if state.best is None or validation_error < state.best.validation_error:
+            state.keep_weights()
+        seconds = already + perf_counter() - start
+        state.history.append(Epoch(epoch, rate, loss, penalty, train_error, validation_error, seconds))
+        if state_file is not None and rank() == 0 and perf_counter() - saved > SAVE_SECONDS:
+            state.save(state_file)
+            saved = perf_counter()
+        on_epoch(state.history[-1])
+    model.load_state_dict(state.best_weights)
+    model.eval()
+    return state.history
 
 
-def _build_schedule(optimizer: torch.optim.Optimizer, settings: TrainingSettings, batches: int) -> LRScheduler:
-    """The learning rate after each batch."""
-    if settings.schedule == "one-cycle":
-        return OneCycleLR(optimizer, settings.learning_rate, total_steps=settings.epochs * batches + 1)
-    if settings.schedule == "step":
-        return StepLR(optimizer, settings.step_epochs * batches, gamma=0.5)
-    return LambdaLR(optimizer, lambda step: 1.0)
+def _build_objective(surrogate: Surrogate, settings: TrainingSettings) -> Objective:
+    points, weights = surrogate.locate(surrogate.grid.shape)
+    scale = points.new_tensor(surrogate.output_normalizer.std).repeat(len(surrogate.times))
+    return Objective(surrogate.model, points, weights, scale, settings.penalty, settings.terms)
+
+
+def _build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    device, rate = next(model.parameters()).device, settings.learning_rate
+    kind = OPTIMIZERS[settings.optimizer]
+    if device.type != "cuda":
+        return kind(model.parameters(), lr=rate, weight_decay=settings.weight_decay)
+    on_device = torch.tensor(rate, device=device)  # where a recorded step reads it
+    return kind(model.parameters(), on_device, weight_decay=settings.weight_decay, fused=True, capturable=True)
+
+
+def _build_step(
+    objective: Objective, optimizer: torch.optim.Optimizer, settings: TrainingSettings
+) -> Callable[..., Tensor]:
+    """One step on a batch; returns the means of loss, error and penalty over its samples."""
+    parameters = list(objective.model.parameters())
+    on_gpu = parameters[0].is_cuda
+    alone = processes() == 1
+    evaluate: nn.Module = objective if alone else DistributedDataParallel(objective)
+    if settings.compile:
+        evaluate = torch.compile(evaluate)  # type: ignore[assignment]
+
+    def step(a: Tensor, truth: Tensor, norms: Tensor, portion: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        totals = torch.zeros_like(norms[:1]).expand(3)
+        for part in zip(*(t.chunk(settings.accumulate) for t in (a, truth, norms)), strict=True):
+            with torch.autocast(a.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+                values = evaluate(*part) * (len(part[0]) / len(a))
+            (portion * values[0]).backward()
+            totals = totals + values.detach()
+        if settings.clip:
+            torch.nn.utils.clip_grad_norm_(parameters, settings.clip)
+        optimizer.step()
+        return totals
+
+    return Replayed(step) if on_gpu and alone and settings.capture else step
+
+
+def _build_validation(objective: Objective, settings: TrainingSettings) -> Callable[..., Tensor]:
+    """The errors of the samples of a batch."""
+
+    @torch.no_grad()
+    def validate(a: Tensor, truth: Tensor, norms: Tensor) -> Tensor:
+        return objective.errors(objective.model(a, objective.points, objective.weights), truth, norms)
+
+    return Replayed(validate) if objective.points.is_cuda and settings.capture else validate
+
+
+def _measure(data: Batches, validate: Callable[..., Tensor], batch_size: int) -> float:
+    """Mean error over a data set, its batches shared out among the processes."""
+    data.surrogate.model.eval()
+    batches = torch.arange(len(data.data)).split(batch_size)[rank() :: processes()]
+    total = torch.zeros((), dtype=torch.float64, device=data.surrogate.device)
+    for batch in data.fetch(batches):
+        total += validate(*batch).sum()
+    return sum_over_processes(total).item() / len(data.data)
+
+
+def _draw_order(samples: int, settings: TrainingSettings, epoch: int) -> tuple[Tensor, ...]:
+    """The sample numbers of each batch of an epoch, by seed and epoch alone."""
+    generator = torch.Generator().manual_seed(1_000_003 * settings.seed + epoch)
+    return torch.randperm(samples, generator=generator).split(settings.batch_size)
+
+
+def _share(rows: Tensor) -> tuple[Tensor, int]:
+    """This process's part of a batch, and how many samples of it count: a process left without takes one for none."""
+    mine = rows[rank() :: processes()]
+    return (mine, len(mine)) if len(mine) else (rows[:1], 0)
+
+
+def _set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def _has_stalled(state: TrainingState, patience: int) -> bool:
+    best = state.best
+    return patience > 0 and best is not None and len(state.history) - best.epoch >= patience
+
+
+def _check_loss(loss: float, epoch: int, state: TrainingState) -> None:
+    smallest = min((row.loss for row in state.history), default=float("inf"))
+    if not loss < min(float("inf"), EXPLOSION * smallest):
+        state.model.load_state_dict(state.best_weights)
+        raise InputError(
+            f"the loss became {loss:g} in epoch {epoch}; the best weights so far are kept. "
+            "Lower training.learning_rate or set training.clip = 1.0."
+        )
+
+
+@contextmanager
+def _arithmetic(settings: TrainingSettings) -> Iterator[None]:
+    """Products of float32 numbers in the precision asked for, and reproducible ones on request."""
+    before = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+    torch.set_float32_matmul_precision("highest" if settings.precision == "fp32" else "high")
+    torch.use_deterministic_algorithms(settings.deterministic or before[1])
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.use_deterministic_algorithms(before[1])

@@ -47,8 +47,8 @@ class Surrogate:
         return cls(
             name=name,
             model=construct("model", MODELS, name, arguments),
-            input_normalizer=Normalizer.fit(train.inputs),
-            output_normalizer=Normalizer.fit(train.outputs),
+            input_normalizer=Normalizer.fit([train.inputs]),
+            output_normalizer=Normalizer.fit(train.chunks()),
             grid=train.grid,
             times=tuple(train.times.tolist()),
             input_fields=train.input_fields,
