@@ -22,9 +22,10 @@ ALLOWED = {
     "evaluation": LEAVES | {"training", "models", "data"},
     "report": LEAVES,
     "run": LEAVES | {"evaluation", "training", "models", "data"},
+    "inference": LEAVES | {"training", "data"},
     "console": LEAVES | {"report", "training"},
     "demo": LEAVES | {"run", "console", "report"},
-    "cli": LEAVES | {"demo", "run", "console", "report", "data"},
+    "cli": LEAVES | {"demo", "run", "inference", "console", "report", "data"},
     "__main__": {"cli"},
 }
 

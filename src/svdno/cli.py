@@ -111,7 +111,8 @@ def plot(
 ) -> None:
     """Draw the input and the solution of one sample of a data file."""
     from svdno.data.generate import name_fields
-    from svdno.data.hdf5 import read_contents, read_samples
+    from svdno.data.hdf5 import read_contents
+    from svdno.data.reader import read_samples
     from svdno.report.fields import draw_sample
 
     contents = read_contents(file)

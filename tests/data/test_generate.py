@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from svdno.data import generate
-from svdno.data.hdf5 import Contents, create_file, read_contents, read_samples, write_samples
+from svdno.data.hdf5 import Contents, create_file, read_contents, write_samples
+from svdno.data.reader import read_samples
 from svdno.errors import InputError
 from svdno.recipe import DataSettings
 

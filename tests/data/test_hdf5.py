@@ -13,7 +13,8 @@ import torch
 from svdno.data import generate
 from svdno.data.audit import inspect_file
 from svdno.data.dataset import load_dataset
-from svdno.data.hdf5 import read_contents, read_samples
+from svdno.data.hdf5 import read_contents
+from svdno.data.reader import read_samples
 from svdno.errors import InputError
 from svdno.recipe import DataSettings
 
@@ -53,7 +54,7 @@ def shorten(file: h5py.File, name: str) -> None:
 
 # What is done to a file of which equation, and what is said.
 DEFECTS = {
-    "no tensor": ("allen-cahn", lambda f: f.move("tensor", "fields"), "expected a data set named 'tensor', or groups"),
+    "no tensor": ("allen-cahn", lambda f: f.move("tensor", "fields"), "expected a data set 'input' or 'tensor', or"),
     "no x": ("allen-cahn", lambda f: f.pop("x-coordinate"), "'x-coordinate' is missing"),
     "no t": ("allen-cahn", lambda f: f.pop("t-coordinate"), "'t-coordinate' is missing"),
     "x too short": ("allen-cahn", lambda f: shorten(f, "x-coordinate"), "must have the shape (16,), got (15,)"),
@@ -88,7 +89,7 @@ FOREIGN = {
     "truncated": (lambda path: truncate(path), "cannot be read as HDF5"),
     "empty": (lambda path: path.write_bytes(b""), "cannot be read as HDF5"),
     "folder": (lambda path: path.mkdir(), "cannot be read as HDF5"),
-    "other HDF5": (lambda path: write_weights(path), "holds weights; expected a data set named 'tensor', or groups"),
+    "other HDF5": (lambda path: write_weights(path), "holds weights; expected a data set 'input' or 'tensor', or"),
 }
 
 

@@ -12,8 +12,10 @@ from svdno.data.audit_record import Audit, Axis, Finding, describe
 from svdno.data.audit_solution import check_solution, match_equation
 from svdno.data.audit_survey import Survey, survey_file
 from svdno.data.audit_twins import check_twins
+from svdno.data.dataset import BEYOND
 from svdno.data.generate import name_fields
-from svdno.data.hdf5 import Contents, read_contents, read_samples
+from svdno.data.hdf5 import Contents, read_contents
+from svdno.data.reader import read_samples
 from svdno.equations import Equation
 from svdno.errors import InputError
 from svdno.grid import PLACEMENTS
@@ -27,7 +29,7 @@ def inspect_file(path: Path, *, equation: str | None = None, train: float = 0.8,
     if contents.samples == 0:
         raise InputError(f"{path} holds no samples.")
     sample = read_samples(path, 0, 1)[1]
-    frames = sample.shape[1]
+    frames, placement = sample.shape[1], contents.attributes.get("placement")
     name, parameters = _read_identity(contents, equation)
     matched, reason = _try_equation(name, parameters, contents, frames)
     inputs, outputs = (matched.input_fields, matched.output_fields) if matched else name_fields(contents)
@@ -38,7 +40,8 @@ def inspect_file(path: Path, *, equation: str | None = None, train: float = 0.8,
         *checks.check_finite(survey.nan, survey.infinite),
         *checks.check_constant(survey.constant, survey.output_ranges, outputs),
         *twins,
-        *checks.check_start(survey.start_differs),
+        # Only an equation says that the input is a start.
+        *(checks.check_start(survey.start_differs) if matched else ()),
         *checks.check_times(contents, frames),
     ]
     if matched is not None:
@@ -55,8 +58,8 @@ def inspect_file(path: Path, *, equation: str | None = None, train: float = 0.8,
         axes=tuple(_axis(name, points) for name, points in zip("xyz", contents.axes, strict=False)),
         times=_axis("t", contents.times),
         frames=frames,
-        placement=matched.grid.placement if matched else _guess_placement(contents.axes),
-        placement_guessed=matched is None,
+        placement=matched.grid.placement if matched else placement or _guess_placement(contents.axes),
+        placement_guessed=not (matched or placement),
         input_fields=inputs,
         output_fields=outputs,
         dtype=str(sample.dtype),
@@ -126,10 +129,9 @@ def _guess_placement(axes: tuple[np.ndarray, ...]) -> str | None:
     found = [_axis("x", values) for values in axes]
     if not found or not all(axis.uniform and axis.points > 1 for axis in found):
         return None
-    outside = {"nodes": (0.0, 0.0), "cells": (0.5, 0.5), "periodic": (0.0, 1.0)}
 
     def decimals(placement: str) -> int:
-        before, after = outside[placement]
+        before, after = BEYOND[placement]
         ends = [(axis.first - before * axis.spacing, axis.last + after * axis.spacing, axis) for axis in found]
         return max(_decimals(end, 0.01 * abs(axis.spacing)) for low, high, axis in ends for end in (low, high))
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from svdno.data.audit_record import Finding, name_samples
 from svdno.data.audit_survey import Survey
 from svdno.data.generate import build_equation
-from svdno.data.hdf5 import Contents, read_samples
+from svdno.data.hdf5 import Contents
+from svdno.data.reader import read_samples
 from svdno.equations import EQUATIONS, Equation
 from svdno.errors import InputError
 from svdno.grid import Grid

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from svdno.data.hdf5 import Contents, read_samples
+from svdno.data.hdf5 import Contents
+from svdno.data.reader import read_samples
 
 PROJECTIONS = 16
 # What is read at once, in bytes as float64.

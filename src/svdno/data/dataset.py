@@ -12,14 +12,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from svdno.data.generate import name_fields, read_equation
-from svdno.data.hdf5 import Contents, SampleReader, read_contents
+from svdno.data.hdf5 import Contents, read_contents
 from svdno.data.memory import free_memory
-from svdno.errors import InputError
-from svdno.grid import Grid
+from svdno.data.reader import SampleReader
+from svdno.errors import InputError, choose
+from svdno.grid import PLACEMENTS, Grid
 from svdno.recipe import DataSettings
 
 # Samples read at once where a whole file is passed over.
 CHUNK = 64
+# Parts of a step by which the box of a grid goes beyond the first and the last point, by their placement.
+BEYOND = {"nodes": (0.0, 0.0), "cells": (0.5, 0.5), "periodic": (0.0, 1.0)}
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class FileOutputs:
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         numbers = range(len(self))[rows] if isinstance(rows, slice) else rows.tolist()
         if isinstance(numbers, range):
-            return torch.from_numpy(self.reader.outputs(range(self.first + numbers.start, self.first + numbers.stop)))
-        return torch.from_numpy(self.reader.outputs([self.first + row for row in numbers]))
+            return _to_tensor(self.reader.outputs(range(self.first + numbers.start, self.first + numbers.stop)))
+        return _to_tensor(self.reader.outputs([self.first + row for row in numbers]))
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ def load_dataset(path: Path, settings: DataSettings) -> Dataset:
     times = torch.from_numpy(contents.times[:: settings.time_stride]).double()
     input_fields, output_fields = name_fields(contents, settings)
     data = Dataset(
-        inputs=torch.from_numpy(reader.inputs(range(samples))),
+        inputs=_to_tensor(reader.inputs(range(samples))),
         outputs=FileOutputs(reader, 0, samples, (len(times), *grid.shape, len(output_fields))),
         grid=grid,
         times=times,
@@ -153,22 +156,39 @@ def load_dataset(path: Path, settings: DataSettings) -> Dataset:
     return data
 
 
+def _to_tensor(fields: np.ndarray) -> Tensor:
+    """Fields in float32, whatever kind of number their file holds."""
+    return torch.from_numpy(fields.astype(np.float32, copy=False))
+
+
 def _find_grid(path: Path, contents: Contents, settings: DataSettings) -> Grid:
-    """The equation's grid at the file's resolution; without an equation, nodes at the file's coordinates."""
+    """The equation's grid at the file's resolution; without an equation, the one through the file's coordinates."""
     equation = read_equation(contents, settings)
     if equation is None:
-        for axis in contents.axes:
-            steps = np.diff(axis)
-            if len(axis) < 2 or not np.allclose(steps, steps[0], rtol=1e-3):
-                raise InputError(f"{path} must be on a uniform grid, got steps from {steps.min():g} to {steps.max():g}.")
-        lower, upper = (tuple(float(axis[end]) for axis in contents.axes) for end in (0, -1))
-        return Grid(contents.space, lower, upper)
+        placement = str(contents.attributes.get("placement", "nodes"))
+        return _grid_through(path, contents.axes, choose("placement", placement, PLACEMENTS))
     if equation.grid.dim != len(contents.space):
         raise InputError(
             f"{path} has {len(contents.space)} space axes, {settings.equation} has {equation.grid.dim}. "
             "Name the equation that the file is of."
         )
     return equation.grid.resized(contents.space)
+
+
+def _grid_through(path: Path, axes: tuple[np.ndarray, ...], placement: str) -> Grid:
+    """The uniform grid whose points are these coordinates."""
+    for axis in axes:
+        steps = np.diff(axis)
+        if len(axis) < 2 or not np.allclose(steps, steps[0], rtol=1e-3, atol=0):
+            raise InputError(
+                f"{path} must be on a uniform grid of at least two points along each axis, "
+                f"got {len(axis)} at {', '.join(f'{x:g}' for x in axis[:4])} …"
+            )
+    before, after = BEYOND[placement]
+    ends = [(axis[0], axis[-1], (axis[-1] - axis[0]) / (len(axis) - 1)) for axis in axes]
+    lower = tuple(float(first - before * step) for first, _, step in ends)
+    upper = tuple(float(last + after * step) for _, last, step in ends)
+    return Grid(tuple(map(len, axes)), lower, upper, placement)
 
 
 def _check_finite(path: Path, data: Dataset) -> None:

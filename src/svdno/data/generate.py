@@ -43,17 +43,16 @@ def read_equation(contents: Contents, settings: DataSettings | None = None) -> E
     return build_equation(name, parameters)
 
 
-def name_fields(
-    contents: Contents, settings: DataSettings | None = None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of a file's input and output fields: those of its equation, or numbers where it names none that fits."""
+def name_fields(contents: Contents, settings: DataSettings | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of a file's input and output fields: its own, those of its equation if they fit, or numbers."""
     equation = read_equation(contents, settings)
+    inputs = tuple(f"input {i + 1}" for i in range(contents.input_fields))
+    outputs = tuple(f"output {i + 1}" for i in range(contents.output_fields))
     if equation is not None:
         names = equation.input_fields, equation.output_fields
         if tuple(map(len, names)) == (contents.input_fields, contents.output_fields):
-            return names
-    inputs = tuple(f"input {i + 1}" for i in range(contents.input_fields))
-    return inputs, tuple(f"output {i + 1}" for i in range(contents.output_fields))
+            inputs, outputs = names
+    return contents.input_names or inputs, contents.output_names or outputs
 
 
 def find_or_generate(

@@ -1,17 +1,20 @@
-"""The only module that knows how data files are laid out: the three layouts of the public benchmark files.
+"""How data files are laid out, which only this module and svdno.data.reader know.
+
+Three layouts are those of the public benchmark files, the fourth is for anybody's own data:
 
     tensor        tensor (samples, times, x), x-coordinate, t-coordinate      allen-cahn, diffusion-reaction, whose
                   t-coordinate goes on one step beyond the last frame
     groups        "0000", "0001" …: data (times, *space, fields), grid/x, grid/y, grid/t, and bathymetry (*space) where
                   the input has one                                           diffusion-sorption, shallow-water
     coefficient   nu (samples, x, y), tensor (samples, 1, x, y), x-coordinate, y-coordinate           darcy
+    pairs         input (samples, *space, fields), output (samples, times, *space, fields), x-coordinate, y-coordinate
+                  and z-coordinate for as many axes as there are, t-coordinate; inputs alone are enough to predict from
 
-Fields are float32. Attributes name the equation, its parameters (JSON), the seed and the version that wrote the file.
+Fields are float32. Attributes name the equation, its parameters (JSON), the seed and the version that wrote the file;
+in `pairs` also the fields (input_fields, output_fields: JSON lists) and where their points sit (placement, as in Grid).
 """
 
 import json
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from svdno.data.reader import find, find_layout, group_names, open_file, read_axis
 from svdno.errors import InputError
 
 LAYOUTS = {
@@ -30,6 +34,7 @@ LAYOUTS = {
 }
 # Equations whose files list one more regular time than they have frames.
 ONE_MORE_TIME = {"diffusion-reaction"}
+COORDINATES = ("x-coordinate", "y-coordinate", "z-coordinate")
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,9 @@ class Contents:
 
     axes: coordinates along each space axis
     times: of the frames; a steady problem has one
-    input_fields, output_fields: how many there are
+    input_fields, output_fields: how many there are; a file of inputs alone has no output fields and no times
     later_times: those that the file lists after the last frame
+    input_names, output_names: of the fields, where the file itself names them
     """
 
     layout: str
@@ -50,6 +56,8 @@ class Contents:
     output_fields: int
     attributes: dict[str, Any]
     later_times: tuple[float, ...] = ()
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
 
     @property
     def space(self) -> tuple[int, ...]:
@@ -71,13 +79,21 @@ def create_file(path: Path, contents: Contents) -> None:
                     _reserve(group, "bathymetry", space)
                 _write_axes(group.create_group("grid"), contents, names=("x", "y"), time="t")
             return
+        if contents.layout == "pairs":
+            for key, names in (("input_fields", contents.input_names), ("output_fields", contents.output_names)):
+                if names:
+                    file.attrs[key] = json.dumps(names, ensure_ascii=False)
+            _reserve(file, "input", (samples, *space, contents.input_fields))
+            _reserve(file, "output", (samples, times, *space, contents.output_fields))
+            _write_axes(file, contents, names=COORDINATES, time="t-coordinate")
+            return
         if contents.layout == "coefficient":
             _reserve(file, "nu", (samples, *space))
             _reserve(file, "tensor", (samples, 1, *space))
-            _write_axes(file, contents, names=("x-coordinate", "y-coordinate"))
+            _write_axes(file, contents, names=COORDINATES)
             return
         _reserve(file, "tensor", (samples, times, *space))
-        _write_axes(file, contents, names=("x-coordinate",), time="t-coordinate")
+        _write_axes(file, contents, names=COORDINATES, time="t-coordinate")
 
 
 def write_samples(file: h5py.File, layout: str, first: int, inputs: np.ndarray, outputs: np.ndarray) -> None:
@@ -89,35 +105,41 @@ def write_samples(file: h5py.File, layout: str, first: int, inputs: np.ndarray, 
             if a.shape[-1] > 1:
                 file[f"{i:04d}/bathymetry"][...] = a[..., 1]
         return
+    if layout == "pairs":
+        file["input"][rows], file["output"][rows] = inputs, outputs
+        return
     file["tensor"][rows] = outputs[..., 0]
     if layout == "coefficient":
         file["nu"][rows] = inputs[..., 0]
 
 
-def read_contents(path: Path) -> Contents:
-    """Find out what a file holds."""
-    with _open(path) as file:
-        contents = _describe_tensor(file) if "tensor" in file else _describe_groups(file)
-    if not (len(contents.times) and contents.output_fields):
-        raise InputError(f"{path} must hold at least one frame of one field, got none.")
+def read_contents(path: Path, *, outputs: bool = True) -> Contents:
+    """Find out what a file holds; with outputs=False it may be inputs alone."""
+    with open_file(path) as file:
+        describe = {"groups": _describe_groups, "pairs": _describe_pairs}.get(find_layout(file), _describe_tensor)
+        contents = describe(file)
+    solved = len(contents.times) and contents.output_fields
+    if not solved and (outputs or contents.layout != "pairs"):
+        raise InputError(
+            f"{path} must hold at least one frame of one field, got none. Inputs alone are for `svdno predict`."
+        )
     return contents
 
 
 def _describe_tensor(file: h5py.File) -> Contents:
     steady = "nu" in file
-    shape = _find(file, "tensor", axes=(4,) if steady else (3, 4)).shape
+    shape = find(file, "tensor", axes=(4,) if steady else (3, 4)).shape
     samples, frames, *space = shape
-    if steady and (_find(file, "nu", axes=(3,)).shape, frames) != ((samples, *space), 1):
+    if steady and (find(file, "nu", axes=(3,)).shape, frames) != ((samples, *space), 1):
         raise InputError(
             f"{file.filename}: 'tensor' must be (samples, 1, x, y) and 'nu' (samples, x, y), "
             f"got {shape} and {file['nu'].shape}."
         )
-    stored = np.zeros(1) if steady else _read_axis(file, "t-coordinate")
-    names = ("x-coordinate", "y-coordinate")
+    stored = np.zeros(1) if steady else read_axis(file, "t-coordinate")
     return Contents(
         layout="coefficient" if steady else "tensor",
         samples=samples,
-        axes=tuple(_read_axis(file, name, points) for name, points in zip(names, space, strict=False)),
+        axes=tuple(read_axis(file, name, points) for name, points in zip(COORDINATES, space, strict=False)),
         times=stored[:frames],
         input_fields=1,
         output_fields=1,
@@ -127,19 +149,14 @@ def _describe_tensor(file: h5py.File) -> Contents:
 
 
 def _describe_groups(file: h5py.File) -> Contents:
-    names = _group_names(file)
-    if not names:
-        raise InputError(
-            f"{file.filename} holds {', '.join(list(file)[:5]) or 'nothing'}; expected a data set named 'tensor', "
-            "or groups '0000', '0001', … with 'data' and 'grid'."
-        )
+    names = group_names(file)
     first = names[0]
-    frames, *space, fields = _find(file, f"{first}/data", axes=(3, 4)).shape
-    stored = _read_axis(file, f"{first}/grid/t")
+    frames, *space, fields = find(file, f"{first}/data", axes=(3, 4)).shape
+    stored = read_axis(file, f"{first}/grid/t")
     return Contents(
         layout="groups",
         samples=len(names),
-        axes=tuple(_read_axis(file, f"{first}/grid/{name}", points) for name, points in zip("xy", space, strict=False)),
+        axes=tuple(read_axis(file, f"{first}/grid/{name}", points) for name, points in zip("xy", space, strict=False)),
         times=stored[:frames],
         input_fields=2 if f"{first}/bathymetry" in file else 1,
         output_fields=fields,
@@ -148,94 +165,55 @@ def _describe_groups(file: h5py.File) -> Contents:
     )
 
 
-class SampleReader:
-    """Samples of a file by their numbers, thinned out while they are read; the file stays open meanwhile."""
-
-    def __init__(self, path: Path, *, space_stride: int = 1, time_stride: int = 1) -> None:
-        self.file = _open(path)
-        self.points, self.frames = slice(None, None, space_stride), slice(None, None, time_stride)
-        self.names = [] if "tensor" in self.file else _group_names(self.file)
-        first = self.file["tensor"] if not self.names else _find(self.file, f"{self.names[0]}/data", axes=(3, 4))
-        self.sample_shape = first.shape if self.names else first.shape[1:]
-        self.space = (self.points,) * (len(self.sample_shape) - (2 if self.names else 1))
-
-    def __enter__(self) -> "SampleReader":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.file.close()
-
-    def inputs(self, rows: Sequence[int]) -> np.ndarray:
-        """Input fields of these samples, (rows, *space, fields)."""
-        if self.names:
-            return np.stack([self._group_input(self.names[row]) for row in rows])
-        if "nu" in self.file:
-            return _rows(self.file["nu"], rows, self.space)[..., None]
-        return _rows(self.file["tensor"], rows, (0, *self.space))[..., None]
-
-    def outputs(self, rows: Sequence[int]) -> np.ndarray:
-        """Output fields of these samples, (rows, times, *space, fields)."""
-        if self.names:
-            return np.stack([self._group_data(self.names[row])[(self.frames, *self.space)] for row in rows])
-        return _rows(self.file["tensor"], rows, (self.frames, *self.space))[..., None]
-
-    def _group_data(self, name: str) -> h5py.Dataset:
-        """The fields of a group, which must be like the first one of the file."""
-        return _find(self.file, f"{name}/data", shape=self.sample_shape)
-
-    def _group_input(self, name: str) -> np.ndarray:
-        start = self._group_data(name)[(0, *self.space)][..., :1]
-        if f"{self.names[0]}/bathymetry" not in self.file:
-            return start
-        bed = _find(self.file, f"{name}/bathymetry", shape=self.sample_shape[1:-1])[self.space]
-        return np.concatenate([start, bed[..., None]], axis=-1)
+def _describe_pairs(file: h5py.File) -> Contents:
+    # The coordinates tell the axes of space from that of the fields.
+    dim = max(1, sum(name in file for name in COORDINATES))
+    axes = tuple(read_axis(file, name) for name in COORDINATES[:dim])
+    samples = _match(file, "input", "samples", axes).shape[0]
+    solved = "output" in file
+    if solved and _match(file, "output", "samples, times", axes).shape[0] != samples:
+        raise InputError(
+            f"{file.filename}: 'input' and 'output' must have as many samples, "
+            f"got {samples} and {file['output'].shape[0]}."
+        )
+    input_fields, output_fields = file["input"].shape[-1], file["output"].shape[-1] if solved else 0
+    return Contents(
+        layout="pairs",
+        samples=samples,
+        axes=axes,
+        times=read_axis(file, "t-coordinate", file["output"].shape[1]) if solved else np.zeros(0),
+        input_fields=input_fields,
+        output_fields=output_fields,
+        attributes=dict(file.attrs),
+        input_names=_read_names(file, "input_fields", input_fields),
+        output_names=_read_names(file, "output_fields", output_fields) if solved else (),
+    )
 
 
-def read_samples(
-    path: Path, first: int, last: int, *, space_stride: int = 1, time_stride: int = 1
-) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and outputs of samples first … last−1."""
-    with SampleReader(path, space_stride=space_stride, time_stride=time_stride) as reader:
-        rows = range(first, last)
-        return reader.inputs(rows), reader.outputs(rows)
-
-
-def _rows(data: h5py.Dataset, rows: Sequence[int], rest: tuple[int | slice, ...]) -> np.ndarray:
-    """Some rows of a data set, neighbours in one piece."""
-    if isinstance(rows, range) and rows.step == 1:
-        block: np.ndarray = data[(slice(rows.start, rows.stop), *rest)]
-        return block
-    return np.stack([data[(row, *rest)] for row in rows])
-
-
-def _find(
-    file: h5py.File, name: str, *, axes: tuple[int, ...] | None = None, shape: tuple[int, ...] | None = None
-) -> h5py.Dataset:
-    """The data set of this name, which must hold numbers and have so many axes, or this shape."""
-    where = f"{file.filename}: '{name}'"
-    if name not in file:
-        raise InputError(f"{where} is missing; files of this layout have it.")
-    found = file[name]
-    if not isinstance(found, h5py.Dataset) or found.dtype.kind not in "fiu":
-        raise InputError(f"{where} must be a data set of numbers, got {found}.")
-    if axes is not None and found.ndim not in axes:
-        raise InputError(f"{where} must have {' or '.join(map(str, axes))} axes, got shape {found.shape}.")
-    if shape is not None and found.shape != shape:
-        raise InputError(f"{where} must have the shape {shape}, got {found.shape}.")
+def _match(file: h5py.File, name: str, before: str, axes: tuple[np.ndarray, ...]) -> h5py.Dataset:
+    """The fields of this name, which must be on the points of the axes, between what is `before` and the fields."""
+    found, space = find(file, name), tuple(map(len, axes))
+    first = before.count(",") + 1
+    if found.shape[first:-1] != space or not found.shape[-1]:
+        wanted = ", ".join((before, *map("{} = {}".format, "xyz", space), "fields"))
+        raise InputError(f"{file.filename}: '{name}' must be ({wanted}) on its coordinates, got shape {found.shape}.")
     return found
 
 
-def _read_axis(file: h5py.File, name: str, points: int | None = None) -> np.ndarray:
-    """Coordinates along an axis of the data, or times, of which there may be more or fewer than frames."""
-    values: np.ndarray = _find(file, name, axes=(1,), shape=None if points is None else (points,))[:]
-    if not (len(values) and np.isfinite(values).all()):
-        raise InputError(f"{file.filename}: '{name}' must hold finite numbers, got {values[:5]} …")
-    return values
-
-
-def _group_names(file: h5py.File) -> list[str]:
-    """Groups in the order of their numbers: 10000 comes after 9999."""
-    return sorted((name for name in file if name.isdecimal()), key=int)
+def _read_names(file: h5py.File, key: str, count: int) -> tuple[str, ...]:
+    """Names of the fields from an attribute, none if it is not there."""
+    if key not in file.attrs:
+        return ()
+    try:
+        names = json.loads(file.attrs[key])
+    except (TypeError, ValueError):
+        names = None
+    if not (isinstance(names, list) and len(names) == count and all(isinstance(name, str) for name in names)):
+        raise InputError(
+            f"{file.filename}: the attribute '{key}' must be a JSON list of {count} names, got {file.attrs[key]!r}. "
+            'Write it as text, such as \'["u", "v"]\'.'
+        )
+    return tuple(names)
 
 
 def _reserve(parent: h5py.Group, name: str, shape: tuple[int, ...]) -> None:
@@ -251,11 +229,3 @@ def _write_axes(parent: h5py.Group, contents: Contents, *, names: tuple[str, ...
         parent[name] = axis
     if time is not None:
         parent[time] = np.append(contents.times, contents.later_times)
-
-
-def _open(path: Path) -> h5py.File:
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        reason = f"{os.strerror(error.errno)}." if error.errno else f"{error}. Is it a data file, and all of it?"
-        raise InputError(f"{path} cannot be read as HDF5: {reason}") from None

@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from svdno.errors import InputError
 from svdno.report.drawing import Axis, choose_scale, draw_panel
 from svdno.report.records import Array
 
@@ -17,6 +18,8 @@ def draw_sample(
     axes: tuple[Array, ...], times: Array, inputs: Array, outputs: Array, names: Names, title: str
 ) -> Figure:
     """Draw inputs (*space, fields) and outputs (times, *space, fields), named by `names`."""
+    if len(axes) > 2:
+        raise InputError(f"Samples can be drawn in one or two space dimensions, got {len(axes)}; draw those yourself.")
     space: list[Axis] = list(zip("xy", axes, strict=False))
     draw = _draw_evolution if len(axes) == 1 and len(times) > 1 else _draw_frames
     figure = draw(space, times, inputs, outputs, names)
