@@ -25,11 +25,11 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
+from svdno.environment import describe_environment, pick_device
 from svdno.models import moments, singular_nets
 from svdno.models.fno import SpectralConvolution
 from svdno.models.singular_nets import SingularFunctions
 from svdno.models.svd_kernel import SVDKernel
-from svdno.run import describe_environment, pick_device
 
 H = 64
 MODES = 12

@@ -14,6 +14,7 @@ ALLOWED = {
     "grid": {"errors"},
     "lookup": {"errors"},
     "recipe": {"errors"},
+    "environment": {"errors", "__init__"},
     "solvers": LEAVES,
     "equations": LEAVES | {"solvers"},
     "data": LEAVES | {"equations"},
@@ -21,11 +22,11 @@ ALLOWED = {
     "training": LEAVES | {"models", "data"},
     "evaluation": LEAVES | {"training", "models", "data"},
     "report": LEAVES,
-    "run": LEAVES | {"evaluation", "training", "models", "data"},
+    "run": LEAVES | {"environment", "evaluation", "training", "models", "data"},
     "inference": LEAVES | {"training", "data"},
     "console": LEAVES | {"report", "training"},
     "demo": LEAVES | {"run", "console", "report"},
-    "cli": LEAVES | {"demo", "run", "inference", "console", "report", "data"},
+    "cli": LEAVES | {"demo", "run", "inference", "console", "report", "environment", "training", "data"},
     "__main__": {"cli"},
 }
 

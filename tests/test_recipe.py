@@ -69,7 +69,7 @@ def test_any_label_survives_a_round_trip(label):
         ("epochs = 3", "epochs = true", "`training.epochs` must be of type int, got True"),
         ("epochs = 3", "epochs = 0", "`epochs` must be at least 1, got 0"),
         ("epochs = 3", "epochs = 3\nlearning_rate = -1", "`learning_rate` must be positive, got -1"),
-        ("epochs = 3", 'epochs = 3\nschedule = "linear"', "must be one of 'one-cycle', 'step', 'constant'"),
+        ("epochs = 3", 'epochs = 3\nschedule = "linear"', "must be one of 'one-cycle', 'cosine', 'step', 'constant'"),
         ("epochs = 3", "", r"\[training\] is incomplete.*epochs"),
         ("samples = 10", "samples = 10\ntrain = 0.9\nvalidation = 0.1", "leave samples for the test"),
         ('name = "svdno"', "rank = 3", "needs a `name`"),

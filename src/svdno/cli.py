@@ -1,4 +1,4 @@
-"""The command line: svdno demo | generate | inspect | plot | train. No logic of its own.
+"""The command line: svdno demo | generate | inspect | plot | train | evaluate | predict. No logic of its own.
 
 Bad input ends with a message and status 2; nobody is shown a traceback unless SVDNO_DEBUG=1.
 """
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from svdno import __version__
 from svdno.errors import InputError
-from svdno.recipe import bundled_recipes, parse_changes, read_recipe
+from svdno.recipe import bundled_recipes, parse_changes
 
 app = typer.Typer(
     help="Learn solution operators of PDEs with SVD-NO, the neural operator whose kernel is kept as its SVD.",
@@ -28,6 +28,9 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe, such as training.epochs=20."),
 ]
+
+
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
 def _show_version(show: bool) -> None:
@@ -71,14 +74,14 @@ def generate(
     """Solve an equation for random inputs and write a data file in the layout of the public benchmarks."""
     from svdno.console import Board
     from svdno.data.generate import generate as write_file
+    from svdno.environment import pick_device
     from svdno.recipe import DataSettings
-    from svdno.run import pick_device
 
     if output.exists():
         raise InputError(f"{output} exists. Delete it or choose another name.")
     settings = DataSettings(equation, samples, seed, parameters=parse_changes(changes or []))
     with Board(Console()) as board:
-        write_file(settings, output, pick_device(), board.follow_solving(equation))
+        write_file(settings, output, pick_device(), board.follow_solving(settings))
     Console().print(f"File: {output} ({output.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
 
 
@@ -127,24 +130,80 @@ def plot(
 
 @app.command(epilog=f"Bundled recipes: {', '.join(bundled_recipes())}.")
 def train(
-    recipe: Annotated[str, typer.Argument(help="Name of a bundled recipe, or a TOML file.")],
+    recipe: Annotated[str | None, typer.Argument(help="Name of a bundled recipe, or a TOML file.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Run folder; by default runs/RECIPE.")] = None,
     changes: Changes = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the unfinished run in this folder.")] = None,
+    device: Device = "auto",
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write curves for TensorBoard too.")] = False,
 ) -> None:
-    """Train one model as a recipe says; the run folder holds the model, its history and its test errors."""
-    from svdno.console import Board, print_comparison
-    from svdno.report.records import read_run
-    from svdno.run import check_recipe, prepare_data, run_recipe
+    """Train one model as a recipe says; the run folder holds the model, its history and its test errors.
 
-    settings = read_recipe(recipe, parse_changes(changes or []))
+    Several processes train together: torchrun --nproc-per-node 2 -m svdno train RECIPE
+    """
+    from svdno.console import Board, follow_with_tensorboard, print_comparison
+    from svdno.environment import pick_device
+    from svdno.report.records import read_run
+    from svdno.run import check_recipe, find_data_folder, find_run, prepare_data, run_recipe
+    from svdno.training.distributed import joined, rank
+
+    folder, settings = find_run(recipe, parse_changes(changes or []), output, resume)
     check_recipe(settings)
-    folder = output or Path("runs") / Path(recipe).stem
-    console = Console()
-    with Board(console) as board:
-        on_progress, on_epoch = board.follow_solving(settings.data.equation), board.follow_training(settings)
-        run_recipe(settings, prepare_data(settings, folder.parent / "data", on_progress), folder, on_epoch)
-    print_comparison(console, [read_run(folder)])
-    console.print(f"Run: {folder}", soft_wrap=True)
+    with joined(pick_device(device)) as place:
+        console = Console(quiet=rank() > 0)
+        try:
+            with Board(console) as board:
+                on_progress, on_epoch = board.follow_solving(settings.data), board.follow_training(settings)
+                if tensorboard and rank() == 0:
+                    on_epoch = follow_with_tensorboard(folder / "tensorboard", on_epoch)
+                data = prepare_data(settings, find_data_folder(folder), on_progress)
+                run_recipe(settings, data, folder, on_epoch, place)
+        except KeyboardInterrupt:
+            console.print(f"Stopped. To continue: svdno train --resume {folder}", soft_wrap=True)
+            raise typer.Exit(130) from None
+        if rank() == 0:
+            print_comparison(console, [read_run(folder)])
+            console.print(f"Run: {folder}", soft_wrap=True)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Evaluate a trained model again on the test samples of its recipe."""
+    from svdno.console import Board, print_errors
+    from svdno.environment import pick_device
+    from svdno.run import evaluate_run, find_data_folder
+
+    with Board(Console(stderr=True)) as board:
+        metrics = evaluate_run(run, find_data_folder(run), pick_device(device), board.follow_solving)
+    if as_json:
+        print(json.dumps(metrics, indent=1, ensure_ascii=False))
+    else:
+        print_errors(Console(), metrics)
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    inputs: Annotated[Path, typer.Argument(metavar="INPUT", help="Data file; its inputs are taken.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HDF5 file for inputs and predictions.")],
+    device: Device = "auto",
+) -> None:
+    """Predict the solutions for the inputs of a data file, at any resolution of the box that the model knows."""
+    from svdno.console import Board
+    from svdno.environment import pick_device
+    from svdno.inference import predict_file
+    from svdno.recipe import DataSettings
+
+    with Board(Console()) as board:
+        follow = board.follow_solving(DataSettings(file=str(inputs)))
+        error = predict_file(run, inputs, output, device=pick_device(device), on_progress=follow)
+    Console().print(f"File: {output} ({output.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+    if error is not None:
+        Console().print(f"Mean relative L2 error: {100 * error:.4g} %", soft_wrap=True)
 
 
 def main() -> None:

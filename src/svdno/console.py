@@ -1,12 +1,16 @@
 """What a person sees in the terminal: progress bars and tables."""
 
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from svdno.recipe import Recipe
+from svdno.errors import InputError
+from svdno.recipe import DataSettings, Recipe
 from svdno.report.records import Run
 from svdno.report.tables import best_row, comparison
 from svdno.training.state import Epoch
@@ -24,8 +28,9 @@ class Board(Progress):
             console=console,
         )
 
-    def follow_solving(self, title: str) -> Callable[[int, int], None]:
+    def follow_solving(self, data: DataSettings) -> Callable[[int, int], None]:
         """Add a bar for a data set; returns what to call with the samples done."""
+        title = data.equation or Path(data.file).name
         task = self.add_task(f"Data {title}", total=None, info="", start=False)
 
         def advance(done: int, of: int) -> None:
@@ -44,6 +49,37 @@ class Board(Progress):
             self.update(task, completed=row.epoch, info=info)
 
         return advance
+
+
+def follow_with_tensorboard(folder: Path, on_epoch: Callable[[Epoch], None]) -> Callable[[Epoch], None]:
+    """Write each epoch's numbers for TensorBoard, besides what `on_epoch` does."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError("--tensorboard needs the package: pip install 'svdno[tensorboard]'.") from None
+    writer = SummaryWriter(str(folder))
+
+    def advance(row: Epoch) -> None:
+        for name, value in asdict(row).items():
+            writer.add_scalar(name, value, row.epoch)
+        writer.flush()
+        on_epoch(row)
+
+    return advance
+
+
+def print_errors(console: Console, metrics: dict[str, Any]) -> None:
+    """Print the test errors of one evaluation, with and without the start frame, as percentages."""
+    table = Table(title=f"{metrics['label']}, {metrics['equation']}: {metrics['split']}")
+    for title in ("", "mean", "median", "p90", "max"):
+        table.add_column(title, justify="right" if title else "left")
+    rows = {"relative L2 (%)": "relative_l2", "without t = 0 (%)": "relative_l2_without_start", "L∞": "linf"}
+    for label, key in rows.items():
+        factor = 100 if "%" in label else 1
+        table.add_row(label, *(f"{factor * value:.4g}" for value in metrics["test"][key].values()))
+    console.print(table)
+    if metrics["orthogonality"] is not None:
+        console.print(f"L_ortho: {metrics['orthogonality']:.2e}")
 
 
 def print_comparison(console: Console, runs: list[Run]) -> None:

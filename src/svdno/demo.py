@@ -26,7 +26,7 @@ def run_demo(folder: Path, changes: Mapping[str, Any], console: Console) -> None
     for recipe in recipes.values():
         check_recipe(recipe)
     with Board(console) as board:
-        on_progress = board.follow_solving(recipes["svdno"].data.equation)
+        on_progress = board.follow_solving(recipes["svdno"].data)
         followers = {name: board.follow_training(recipe) for name, recipe in recipes.items()}
         data = prepare_data(recipes["svdno"], folder / "data", on_progress)
         # Products this small gain nothing from threads, and lose much where something else keeps a core busy.

@@ -65,10 +65,10 @@ class TrainingSettings:
     penalty: weight of the model's own penalty (L_ortho) in the loss
     terms: weights of further terms of the loss, such as {h1 = 0.1}
     patience: stop after this many epochs without a better validation error, or 0 to go on
-    precision: of products, "fp32", "tf32" (GPU only) or "bf16"
-    compile: fuse the operations with torch.compile
-    capture: record the step as a CUDA graph where there is a GPU
-    deterministic: the same bits on every run on a GPU too, at some cost
+    precision: of products, "fp32", "tf32" (a GPU's faster float32) or "bf16"
+    compile: on a GPU, fuse operations with torch.compile
+    capture: on a GPU, record the step as a CUDA graph
+    deterministic: on a GPU, the same bits on every run, at some cost
     """
 
     epochs: int

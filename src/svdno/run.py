@@ -4,114 +4,210 @@ recipe.toml        what was asked for            history.csv      one row per ep
 environment.json   where it ran                  samples.npz      best, median and worst test sample
 model.safetensors, surrogate.json                singular.npz     singular values and functions
                    the trained surrogate         metrics.json     the numbers; written last
+training.safetensors                             the state of a training that is not finished
 """
 
 import csv
 import json
 import os
-import platform
-import subprocess
-from collections.abc import Callable
-from dataclasses import astuple, fields
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, astuple, fields
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 
-from svdno import __version__
-from svdno.data.dataset import Dataset, load_dataset
-from svdno.data.generate import build_equation, find_or_generate
+from svdno.data.dataset import Dataset, Split, load_dataset
+from svdno.data.generate import build_equation, find_or_generate, name_fields
+from svdno.data.hdf5 import read_contents
+from svdno.environment import describe_environment, pick_device
+from svdno.equations import EQUATIONS
+from svdno.errors import InputError
+from svdno.evaluation.cost import measure_speed, peak_memory
 from svdno.evaluation.records import collect_samples, collect_singular, evaluate, measure_orthogonality
 from svdno.lookup import construct
 from svdno.models import MODELS
-from svdno.recipe import Recipe
-from svdno.training.checkpoint import save
+from svdno.recipe import DataSettings, Recipe, read_recipe
+from svdno.training.checkpoint import load, save
+from svdno.training.distributed import rank, wait_for_all
 from svdno.training.loop import train
 from svdno.training.state import Epoch
 from svdno.training.surrogate import Surrogate
 
+STATE = "training.safetensors"
+
 Progress = Callable[[int, int], None]
 
 
-def pick_device() -> torch.device:
-    """The GPU where there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def find_run(
+    recipe: str | None, changes: Mapping[str, Any], output: Path | None, resume: Path | None
+) -> tuple[Path, Recipe]:
+    """Folder and recipe of a new run, or of an unfinished one to resume; neither overwrites what is there."""
+    if (recipe is None) == (resume is None):
+        raise InputError("`svdno train` takes a recipe to start, or --resume RUN to continue a run: one of the two.")
+    if resume is not None:
+        if changes or output:
+            raise InputError("a resumed run keeps its recipe and its folder. Start a new one to change them.")
+        if not (resume / "recipe.toml").is_file():
+            raise InputError(f"no run in {resume}: recipe.toml is missing.")
+        if (resume / "metrics.json").exists():
+            raise InputError(f"the run in {resume} is finished. See `svdno evaluate {resume}`.")
+        return resume, read_recipe(resume / "recipe.toml")
+    folder = output or Path("runs") / str(recipe).removesuffix(".toml").replace("/", "-")
+    if (folder / "recipe.toml").exists():
+        raise InputError(
+            f"{folder} holds a run. Continue it with `svdno train --resume {folder}`, "
+            "choose another folder with -o, or delete it."
+        )
+    return folder, read_recipe(str(recipe), changes)
+
+
+def find_data_folder(run: Path) -> Path:
+    """Where generated data files are kept: beside the run, or in the folder that SVDNO_DATA names."""
+    return Path(os.environ.get("SVDNO_DATA") or run.parent / "data")
 
 
 def check_recipe(recipe: Recipe) -> None:
     """Build the equation and the model once and drop them, so that a mistake shows before any work is done."""
-    equation = build_equation(recipe.data.equation, recipe.data.parameters)
-    channels = {"in_channels": len(equation.input_fields), "out_channels": len(equation.output_fields)}
-    construct("model", MODELS, recipe.model["name"], {**_arguments(recipe), **channels, "dim": equation.grid.dim})
+    if recipe.data.file:
+        contents = read_contents(Path(recipe.data.file))
+        inputs, outputs = name_fields(contents, recipe.data)
+        dim, samples = len(contents.space), recipe.data.samples or contents.samples
+    else:
+        equation = build_equation(recipe.data.equation, recipe.data.parameters)
+        inputs, outputs, dim = equation.input_fields, equation.output_fields, equation.grid.dim
+        samples = recipe.data.samples
+    channels = {"in_channels": len(inputs), "out_channels": len(outputs)}
+    construct("model", MODELS, recipe.model["name"], {**_arguments(recipe), **channels, "dim": dim})
+    if recipe.training.batch_size > int(recipe.data.train * samples):
+        raise InputError(
+            f"`batch_size` must not exceed the {int(recipe.data.train * samples)} training samples, "
+            f"got {recipe.training.batch_size}."
+        )
 
 
 def prepare_data(recipe: Recipe, folder: Path, on_progress: Progress = lambda done, of: None) -> Dataset:
-    """The recipe's data set, from its file in the folder, which is generated if it is missing."""
-    return load_dataset(find_or_generate(recipe.data, folder, pick_device(), on_progress), recipe.data)
+    """The recipe's data set, from its file; one in the folder is generated if it is missing, by the first process."""
+    if rank() == 0:
+        find_or_generate(recipe.data, folder, pick_device(), on_progress)
+    wait_for_all()
+    return load_dataset(find_or_generate(recipe.data, folder, pick_device()), recipe.data)
 
 
 def run_recipe(
-    recipe: Recipe, data: Dataset, folder: Path, on_epoch: Callable[[Epoch], None] = lambda row: None
-) -> Surrogate:
-    """Train on the data as the recipe says, evaluate on the test samples, and record all of it in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "metrics.json").unlink(missing_ok=True)
-    (folder / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
-    _write_json(folder / "environment.json", describe_environment())
+    recipe: Recipe,
+    data: Dataset,
+    folder: Path,
+    on_epoch: Callable[[Epoch], None] = lambda row: None,
+    device: torch.device | None = None,
+) -> None:
+    """Train on the data as the recipe says, evaluate on the test samples, and record all of it in the folder.
+
+    A folder with the state of an unfinished training of the same recipe is continued.
+    """
+    device = device or pick_device()
+    first = rank() == 0
+    if first:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.json").unlink(missing_ok=True)
+        (folder / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+        _write_json(folder / "environment.json", describe_environment(device))
+    if recipe.training.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.manual_seed(recipe.training.seed)
     split = data.split(recipe.data.train, recipe.data.validation)
     surrogate = Surrogate.build(recipe.model["name"], split.train, **_arguments(recipe))
-    surrogate.model.to(pick_device())
+    surrogate.model.to(device)
+    history: list[Epoch] = []
 
-    history = train(surrogate, split.train, split.validation, recipe.training, on_epoch)
-    _write_history(folder / "history.csv", history)
-    save(surrogate, folder)
+    def follow(row: Epoch) -> None:
+        history.append(row)
+        on_epoch(row)
 
-    prediction = surrogate.predict(split.test.inputs)
-    _write_arrays(folder / "samples.npz", collect_samples(prediction, split.test))
-    singular = collect_singular(surrogate, split.test)
+    try:
+        history = train(
+            surrogate,
+            split.train,
+            split.validation,
+            recipe.training,
+            follow,
+            state_file=folder / STATE,
+            identity=_flatten(asdict(recipe)),
+        )
+    except InputError:
+        if first and history:  # what was best before the loss exploded
+            save(surrogate, folder)
+        raise
+    if first:
+        _write_history(folder / "history.csv", history)
+        save(surrogate, folder)
+        memory = peak_memory(device)
+        record = {**_describe(recipe, surrogate, history), "peak_memory_bytes": memory}
+        _record_evaluation(folder, record, surrogate, split)
+        (folder / STATE).unlink(missing_ok=True)
+    wait_for_all()
+
+
+def evaluate_run(
+    folder: Path, data_folder: Path, device: torch.device, follow: Callable[[DataSettings], Progress]
+) -> dict[str, Any]:
+    """Evaluate the surrogate of a run folder again, on the test samples of its recipe."""
+    surrogate = load(folder, device)
+    recipe = read_recipe(folder / "recipe.toml")
+    split = prepare_data(recipe, data_folder, follow(recipe.data)).split(recipe.data.train, recipe.data.validation)
+    test = split.test.loaded()
+    return {
+        "label": recipe.label,
+        "equation": recipe.data.equation,
+        "split": split.policy,
+        "orthogonality": measure_orthogonality(surrogate, test),
+        "test": evaluate(surrogate.predict(test.inputs), test),
+    }
+
+
+def _record_evaluation(folder: Path, record: dict[str, Any], surrogate: Surrogate, split: Split) -> None:
+    """Write what the test samples show; the numbers last."""
+    test = split.test.loaded()
+    prediction = surrogate.predict(test.inputs)
+    _write_arrays(folder / "samples.npz", collect_samples(prediction, test))
+    singular = collect_singular(surrogate, test)
     if singular is not None:
         _write_arrays(folder / "singular.npz", singular)
     _write_json(
         folder / "metrics.json",
         {
-            **_describe(recipe, surrogate, history),
-            "orthogonality": measure_orthogonality(surrogate, split.test),
+            **record,
+            **measure_speed(surrogate, test.inputs),
+            "orthogonality": measure_orthogonality(surrogate, test),
             "split": split.policy,
-            "test": evaluate(prediction, split.test),
+            "test": evaluate(prediction, test),
         },
     )
-    return surrogate
-
-
-def describe_environment() -> dict[str, Any]:
-    """Machine and versions, to stand beside every number."""
-    device = pick_device()
-    return {
-        "svdno": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "commit": _find_commit(),
-    }
 
 
 def _arguments(recipe: Recipe) -> dict[str, Any]:
     return {key: value for key, value in recipe.model.items() if key != "name"}
 
 
+def _flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted key → value."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
 def _describe(recipe: Recipe, surrogate: Surrogate, history: list[Epoch]) -> dict[str, Any]:
     best = min(history, key=lambda row: row.validation_error)
+    seconds = [row.seconds for row in history]
+    name = recipe.data.equation
     return {
         "label": recipe.label,
         "model": surrogate.name,
-        "equation": recipe.data.equation,
-        "title": build_equation(recipe.data.equation, recipe.data.parameters).title,
+        "equation": name,
+        "title": EQUATIONS[name].title if name else Path(recipe.data.file).name,
         "seed": recipe.training.seed,
         "parameters": surrogate.parameters,
         "rank": recipe.model.get("rank"),
@@ -119,17 +215,9 @@ def _describe(recipe: Recipe, surrogate: Surrogate, history: list[Epoch]) -> dic
         "times": len(surrogate.times),
         "epochs": len(history),
         "best_epoch": best.epoch,
-        "train_seconds": history[-1].seconds,
+        "train_seconds": seconds[-1],
+        "seconds_per_epoch": median(np.diff([0.0, *seconds]).tolist()),
     }
-
-
-def _find_commit() -> str | None:
-    """The commit of the source, where it is a git checkout."""
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
-        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def _write_history(path: Path, history: list[Epoch]) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from svdno.models import moments
-from svdno.models.moments import BLOCK, expand, integrate
+from svdno.models.moments import BLOCK, expand, gram, integrate
 
 
 @pytest.mark.parametrize("n", [7, BLOCK, 2 * BLOCK, 2 * BLOCK + 3])
@@ -23,11 +23,19 @@ def test_first_and_second_derivatives_pass_autograd_check(monkeypatch):
         assert torch.autograd.gradgradcheck(operation, inputs)
 
 
-def test_autocast_gives_gradients_in_the_precision_of_the_inputs():
-    f, g = torch.randn(2, 8, 3, requires_grad=True), torch.randn(2, 8, 4, requires_grad=True)
+@pytest.mark.parametrize("n", [8, 2 * BLOCK])
+def test_autocast_gives_gradients_in_the_precision_of_the_inputs(n):
+    f, g = torch.randn(2, n, 3, requires_grad=True), torch.randn(2, n, 4, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
         M = integrate(f, g.bfloat16())
         out = expand(f, M.mT)
-    assert M.dtype == out.dtype == torch.bfloat16
+    assert (M.dtype, out.dtype) == (torch.float32, torch.bfloat16)
     out.float().sum().backward()
     assert f.grad.dtype == g.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_gram_has_the_gradients_of_features_heads_and_weights(equal):
+    head, h = torch.randn(2, 3, 4).double().requires_grad_(), torch.randn(2, 5, 4).double().requires_grad_()
+    w = (0.2 + torch.rand(1, 1 if equal else 5)).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda head, h, w: gram(head, h, w.expand(1, 5)), (head, h, w))

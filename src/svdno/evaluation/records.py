@@ -19,7 +19,7 @@ LEADING = 4
 
 def evaluate(prediction: Tensor, test: Dataset) -> dict[str, Any]:
     """Errors on test samples, with the start frame (as the paper counts) and without it."""
-    truth = test.outputs.to(prediction)
+    truth = test.outputs[:].to(prediction)
     later = slice(1, None) if len(test.times) > 1 else slice(None)
     return {
         "relative_l2": summarise(relative_l2(prediction, truth)),
@@ -31,7 +31,7 @@ def evaluate(prediction: Tensor, test: Dataset) -> dict[str, Any]:
 
 def collect_samples(prediction: Tensor, test: Dataset) -> dict[str, np.ndarray]:
     """Truth and prediction of the samples with the smallest, the median and the largest error."""
-    error = relative_l2(prediction, test.outputs.to(prediction))
+    error = relative_l2(prediction, test.outputs[:].to(prediction))
     order = error.argsort()
     index = order[[0, len(order) // 2, -1]]
     return {

@@ -1,10 +1,11 @@
 """The training loop, top to bottom."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,17 +38,21 @@ def train(
     settings: TrainingSettings,
     on_epoch: Callable[[Epoch], None] = lambda row: None,
     state_file: Path | None = None,
+    identity: Mapping[str, Any] | None = None,
 ) -> list[Epoch]:
     """Fit the surrogate's model in place, end with the weights of the best validation error, return the history.
 
     state_file: where the state is kept between epochs; a training whose file exists continues from it
+    identity: what decides the result, by default settings and model; a state file of another identity is refused
     """
     if settings.batch_size > len(training_set):
         raise InputError(
             f"`batch_size` must not exceed the {len(training_set)} training samples, got {settings.batch_size}."
         )
-    with _arithmetic(settings):
-        return _train(surrogate, training_set, validation_set, settings, on_epoch, state_file)
+    with _arithmetic(settings, surrogate.device):
+        model = {"model": surrogate.name, **surrogate.model.arguments}  # type: ignore[dict-item]
+        identity = identity or {**asdict(settings), **model, "samples": len(training_set)}
+        return _train(surrogate, training_set, validation_set, settings, on_epoch, state_file, dict(identity))
 
 
 def _train(
@@ -57,6 +62,7 @@ def _train(
     settings: TrainingSettings,
     on_epoch: Callable[[Epoch], None],
     state_file: Path | None,
+    identity: dict[str, Any],
 ) -> list[Epoch]:
     model, samples = surrogate.model, len(training_set)
     fitted, held_out = Batches(surrogate, training_set), Batches(surrogate, validation_set)
@@ -65,14 +71,13 @@ def _train(
     step = _build_step(objective, optimizer, settings)
     validate = _build_validation(objective, settings)
 
-    identity = {**asdict(settings), "model": surrogate.name, **surrogate.model.arguments, "samples": samples}
     state = TrainingState(model, optimizer, identity, {}, [])
     state.keep_weights()
     if state_file is not None and state_file.exists():
         state.restore(state_file)
     steps_per_epoch = -(-samples // settings.batch_size)
     already = state.history[-1].seconds if state.history else 0.0
-    start = saved = perf_counter()
+    start, saved = perf_counter(), float("-inf")
 
     for epoch in range(len(state.history) + 1, settings.epochs + 1):
         if _has_stalled(state, settings.patience):
@@ -126,7 +131,7 @@ def _build_step(
     on_gpu = parameters[0].is_cuda
     alone = processes() == 1
     evaluate: nn.Module = objective if alone else DistributedDataParallel(objective)
-    if settings.compile:
+    if settings.compile and on_gpu:
         evaluate = torch.compile(evaluate)  # type: ignore[assignment]
 
     def step(a: Tensor, truth: Tensor, norms: Tensor, portion: Tensor) -> Tensor:
@@ -201,13 +206,19 @@ def _check_loss(loss: float, epoch: int, state: TrainingState) -> None:
 
 
 @contextmanager
-def _arithmetic(settings: TrainingSettings) -> Iterator[None]:
-    """Products of float32 numbers in the precision asked for, and reproducible ones on request."""
-    before = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+def _arithmetic(settings: TrainingSettings, device: torch.device) -> Iterator[None]:
+    """On a GPU, products of float32 numbers in the precision asked for, and reproducible ones on request."""
+    if device.type != "cuda":
+        yield
+        return
+    cudnn = torch.backends.cudnn
+    before = torch.get_float32_matmul_precision(), cudnn.allow_tf32, torch.are_deterministic_algorithms_enabled()
     torch.set_float32_matmul_precision("highest" if settings.precision == "fp32" else "high")
-    torch.use_deterministic_algorithms(settings.deterministic or before[1])
+    cudnn.allow_tf32 = settings.precision != "fp32"
+    torch.use_deterministic_algorithms(settings.deterministic or before[2])
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before[0])
-        torch.use_deterministic_algorithms(before[1])
+        cudnn.allow_tf32 = before[1]
+        torch.use_deterministic_algorithms(before[2])

@@ -27,7 +27,7 @@ def relative_h1(
         sum(torch.diff(f, dim=axis).square().flatten(1).sum(dim=1) for axis in range(1, f.ndim - 1))
         for f in (prediction - truth, truth)
     )
-    return (wrong / whole).sqrt().mean()  # type: ignore[operator, union-attr]
+    return (wrong / whole).sqrt().mean()  # type: ignore[union-attr]
 
 
 # Further terms of the loss, of prediction and truth in normalised units; a new one is one function and one line.

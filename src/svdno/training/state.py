@@ -62,12 +62,13 @@ class TrainingState:
         for i, moments in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{i}/{name}": torch.as_tensor(value) for name, value in moments.items()}
         header = {"format": FORMAT, "identity": self.identity, "history": [asdict(row) for row in self.history]}
+        on_host = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
         unfinished = path.with_name(path.name + ".unfinished")
-        save_file(
-            {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()},
-            unfinished,
-            metadata={"state": json.dumps(header)},
-        )
+        try:
+            save_file(on_host, unfinished, metadata={"state": json.dumps(header)})
+        except SafetensorError as error:
+            unfinished.unlink(missing_ok=True)
+            raise InputError(f"the state cannot be written to {path}: {error}. The last one is kept.") from None
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(unfinished, path)

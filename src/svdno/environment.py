@@ -1,0 +1,46 @@
+"""The machine a run happens on: its devices, and what is recorded of it beside every number."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from svdno import __version__
+from svdno.errors import InputError, choose
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """The device called "cpu" or "cuda"; "auto" takes the GPU where there is one."""
+    choose("device", name, ("auto", "cpu", "cuda"))
+    found = torch.cuda.is_available()
+    if name == "cuda" and not found:
+        raise InputError("device 'cuda' was asked for, and PyTorch finds no GPU here. Use --device cpu or auto.")
+    return torch.device("cuda" if found and name != "cpu" else "cpu")
+
+
+def describe_environment(device: torch.device | None = None) -> dict[str, Any]:
+    """Machine and versions, to stand beside every number."""
+    device = device or pick_device()
+    return {
+        "svdno": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": _find_commit(),
+    }
+
+
+def _find_commit() -> str | None:
+    """The commit of the source, where it is a git checkout."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,43 @@
+"""What a surrogate costs to use: time for one sample, samples per second, memory."""
+
+import resource
+import sys
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from svdno.training.surrogate import Surrogate
+
+# Samples predicted at once where throughput counts, and calls that are timed.
+BATCH, CALLS = 32, 10
+
+
+def measure_speed(surrogate: Surrogate, inputs: Tensor) -> dict[str, float]:
+    """Latency of one sample in seconds, and samples per second in batches, from input fields to solutions.
+
+    Medians over calls, the first of which is not counted.
+    """
+    several = inputs.repeat(-(-BATCH // len(inputs)), *[1] * (inputs.ndim - 1))[:BATCH]
+    return {
+        "latency_seconds": _time(surrogate, inputs[:1]),
+        "samples_per_second": BATCH / _time(surrogate, several),
+    }
+
+
+def peak_memory(device: torch.device) -> int:
+    """Most bytes in use so far: on the GPU by PyTorch, elsewhere by the whole process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _time(surrogate: Surrogate, inputs: Tensor) -> float:
+    seconds = []
+    for _ in range(1 + CALLS):
+        start = perf_counter()
+        surrogate.predict(inputs, batch_size=BATCH)  # ends with a copy to the host, so nothing is pending
+        seconds.append(perf_counter() - start)
+    return median(seconds[1:])
