@@ -23,7 +23,6 @@ from svdno.data.dataset import Dataset, Split, load_dataset
 from svdno.data.generate import build_equation, find_or_generate, name_fields
 from svdno.data.hdf5 import read_contents
 from svdno.environment import describe_environment, pick_device
-from svdno.equations import EQUATIONS
 from svdno.errors import InputError
 from svdno.evaluation.cost import measure_speed, peak_memory
 from svdno.evaluation.records import collect_samples, collect_singular, evaluate, measure_orthogonality
@@ -207,7 +206,7 @@ def _describe(recipe: Recipe, surrogate: Surrogate, history: list[Epoch]) -> dic
         "label": recipe.label,
         "model": surrogate.name,
         "equation": name,
-        "title": EQUATIONS[name].title if name else Path(recipe.data.file).name,
+        "title": build_equation(name, recipe.data.parameters).title if name else Path(recipe.data.file).name,
         "seed": recipe.training.seed,
         "parameters": surrogate.parameters,
         "rank": recipe.model.get("rank"),

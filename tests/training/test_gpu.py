@@ -1,0 +1,69 @@
+"""On a GPU: the recorded step gives the numbers of the plain one, and a resumed training the same bits."""
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+
+from svdno import Surrogate, TrainingSettings, train
+from svdno.training import batches, loop
+from tests.training.problems import SMALL, make_data
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+SETTINGS = TrainingSettings(epochs=8, batch_size=6, learning_rate=1e-2, schedule="one-cycle", clip=1.0)
+MODELS = [("svdno", {}), ("svdno", {"singular_net": "lstm"}), ("svdno", {"orthogonality": "exact"}), ("fno", {})]
+
+
+def trained(settings, name="svdno", on_epoch=lambda row: None, state_file=None, **arguments) -> torch.Tensor:
+    split = make_data().split()
+    torch.manual_seed(0)
+    surrogate = Surrogate.build(name, split.train, **{**SMALL[name], **arguments})
+    surrogate.model.cuda()
+    train(surrogate, split.train, split.validation, settings, on_epoch, state_file)
+    return torch.cat([p.detach().flatten() for p in surrogate.model.parameters()])
+
+
+@pytest.fixture(autouse=True)
+def reproducible(monkeypatch):
+    monkeypatch.setitem(os.environ, "CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+@pytest.mark.parametrize(("name", "arguments"), MODELS)
+def test_the_recorded_step_gives_the_numbers_of_the_plain_one(name, arguments):
+    """32 samples in batches of 6: the last batch of an epoch has 2, and a recording of its own."""
+    plain = trained(replace(SETTINGS, capture=False), name, **arguments)
+    torch.testing.assert_close(trained(SETTINGS, name, **arguments), plain, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{"precision": "bf16"}, {"precision": "fp32"}, {"accumulate": 2}, {"compile": True}])
+def test_each_setting_trains(changes):
+    errors = []
+    trained(replace(SETTINGS, epochs=30, **changes), on_epoch=lambda row: errors.append(row.validation_error))
+    assert errors[-1] < errors[0] / 2
+
+
+class PowerCut(BaseException):
+    """Nothing may catch this."""
+
+
+@pytest.mark.parametrize(("name", "arguments"), MODELS)
+def test_a_training_cut_off_ends_with_the_same_bits_in_deterministic_mode(tmp_path, monkeypatch, name, arguments):
+    monkeypatch.setattr(loop, "SAVE_SECONDS", 0.0)
+    settings = replace(SETTINGS, deterministic=True)
+    whole = trained(settings, name, **arguments)
+
+    def fail(row):
+        if row.epoch == 5:
+            raise PowerCut
+
+    with pytest.raises(PowerCut):
+        trained(settings, name, fail, tmp_path / "state", **arguments)
+    assert torch.equal(trained(settings, name, state_file=tmp_path / "state", **arguments), whole)
+
+
+def test_streamed_data_gives_the_same_bits(monkeypatch):
+    resident = trained(replace(SETTINGS, deterministic=True))
+    monkeypatch.setattr(batches, "free_memory", lambda device: 0)
+    assert torch.equal(trained(replace(SETTINGS, deterministic=True)), resident)
