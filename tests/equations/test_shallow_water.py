@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from svdno.equations import shallow_water
 from svdno.equations.shallow_water import ShallowWater, cover_fraction
 from svdno.errors import InputError
 
@@ -84,10 +85,14 @@ def test_first_frame_is_the_input_and_the_grid_is_that_of_the_input(bathymetry):
     assert not torch.equal(u[:, 1, ..., 0], a[..., 0])
 
 
-def test_solution_is_the_same_to_the_last_bit_in_any_batch():
+def test_solution_is_the_same_to_the_last_bit_in_any_batch_and_in_parts(monkeypatch):
     equation = ShallowWater(points=24, frames=4, end=0.3, bathymetry="random")
     a = equation.sample_inputs(3, seed=2)
-    assert torch.equal(equation.solve(a)[1:2], equation.solve(a[1:2]))
+    together = equation.solve(a)
+    assert torch.equal(together[1:2], equation.solve(a[1:2]))
+    for cells in (1, 2 * 24**2):
+        monkeypatch.setattr(shallow_water, "CPU_CELLS", cells)
+        assert torch.equal(equation.solve(a), together)
 
 
 @pytest.mark.parametrize(("n", "radius"), [(32, 0.3), (47, 0.5123), (64, 0.7)])
@@ -173,8 +178,8 @@ def test_bad_parameters_are_named():
         ShallowWater(gravity=-1.0)
     with pytest.raises(InputError, match=r"`frames` must be at least 2, got 1"):
         ShallowWater(frames=1)
-    with pytest.raises(InputError, match=r"`cfl` must be at most 0.5 for a stable step, got 0.9"):
-        ShallowWater(cfl=0.9)
+    with pytest.raises(InputError, match=r"`cfl` must be at most 1 for a stable step, got 1.5"):
+        ShallowWater(cfl=1.5)
     with pytest.raises(InputError, match=r"`bathymetry` must be one of 'flat', 'random', got 'rough'"):
         ShallowWater(bathymetry="rough")
     with pytest.raises(InputError, match=r"`start` must be one of 'cover-fraction', 'thresholded', got 'sharp'"):
