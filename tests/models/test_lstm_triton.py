@@ -22,7 +22,8 @@ def draw_nets(H, layers, bidirectional, device="cpu"):
 
 def differentiate(outputs, nets, z):
     """Gradients of Σ f(output), f not symmetric in steps or features, with respect to z and to all parameters."""
-    loss = sum((o * torch.linspace(-1, 2, o.numel()).to(o).view_as(o)).square().sum() for o in outputs)
+    ramps = [torch.linspace(-1, 2, o.numel(), device=o.device, dtype=o.dtype).view_as(o) for o in outputs]
+    loss = sum((ramp * o).square().sum() for ramp, o in zip(ramps, outputs, strict=True))
     return torch.autograd.grad(loss, [z, *(p for net in nets for p in net.parameters())])
 
 
@@ -68,10 +69,24 @@ def test_a_captured_graph_replays_on_new_input():
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
-def test_interpreted_kernels_equal_float64():
+def test_interpreted_kernels_equal_float64_and_compile_without_graph_breaks():
     cases = [(16, 3, True, 3, 7), (32, 1, False, 5, 7), (128, 1, True, 2, 3), (64, 1, False, 2, 1)]
     code = f"from tests.models.test_lstm_triton import *\nfor case in {cases}: assert_equal_to_float64(*case, 'cpu')"
     environment = os.environ | {"TRITON_INTERPRET": "1"}  # read when Triton is first imported, so in a new process
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], env=environment, check=True)
+    code = """
+import torch
+from torch import nn
+from svdno.models.lstm_triton import lstm_side_by_side
+torch._dynamo.config.allow_rnn = True
+nets = [nn.LSTM(3, 16, 2, batch_first=True) for _ in range(2)]
+z = torch.randn(2, 5, 3, requires_grad=True)
+compiled = torch.compile(lambda z: torch.cat(lstm_side_by_side(nets, z)), fullgraph=True, backend="aot_eager")
+truth, value = torch.cat([net(z)[0] for net in nets]), compiled(z)
+torch.testing.assert_close(value, truth)
+weights = [z, *nets[1].parameters()]
+torch.testing.assert_close(*(torch.autograd.grad(f.square().sum(), weights) for f in (value, truth)))
+"""
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], env=environment, check=True)
 
 

@@ -1,7 +1,10 @@
 """On a GPU: the recorded step gives the numbers of the plain one, and a resumed training the same bits."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -37,7 +40,20 @@ def test_the_recorded_step_gives_the_numbers_of_the_plain_one(name, arguments):
     torch.testing.assert_close(trained(SETTINGS, name, **arguments), plain, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{"precision": "bf16"}, {"precision": "fp32"}, {"accumulate": 2}, {"compile": True}])
+@pytest.mark.parametrize("singular_net", ["mlp", "lstm"])
+def test_a_compiled_step_trains(singular_net):
+    """In a process of its own: the checks of shapes that the tests switch on cannot be compiled."""
+    code = f"""
+from tests.training.test_gpu import *
+errors = []
+settings = replace(SETTINGS, epochs=30, compile=True)
+trained(settings, singular_net="{singular_net}", on_epoch=lambda row: errors.append(row.validation_error))
+assert errors[-1] < errors[0] / 2, errors
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True)
+
+
+@pytest.mark.parametrize("changes", [{"precision": "bf16"}, {"precision": "fp32"}, {"accumulate": 2}])
 def test_each_setting_trains(changes):
     errors = []
     trained(replace(SETTINGS, epochs=30, **changes), on_epoch=lambda row: errors.append(row.validation_error))

@@ -9,29 +9,35 @@ nets, directions and samples walk at the same time, one program each, and a step
 import os
 import shutil
 from collections.abc import Sequence
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 # Warps of a program for each number of units H: few, as they wait for each other at every step, but enough for their
 # registers, 255 numbers for each of 32 threads, to hold the 4H² numbers of W_hh or, of the largest, three quarters.
 WARPS = {16: 1, 32: 1, 64: 4, 128: 8}
 HELD_UNITS = 64  # with more units W_hh exceeds the registers of a multiprocessor
 
+# Triton needs a C compiler for the code that starts kernels. Tuples in loops need Triton 3.3, which comes with
+# PyTorch 2.7; warps and registers are those of CUDA devices.
+COMPILES = (
+    torch.__version__ >= "2.7"
+    and torch.version.cuda is not None
+    and find_spec("triton") is not None
+    and bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))
+)
+
 
 def is_supported(lstm: nn.LSTM, z: Tensor) -> bool:
     """Whether `lstm_side_by_side` takes such nets and this input; where not, each net does by itself."""
     is_plain = lstm.batch_first and lstm.bias and lstm.proj_size == 0 and lstm.dropout == 0
     is_float = z.is_cuda and z.dtype == lstm.weight_hh_l0.dtype == torch.float32
-    return is_plain and is_float and lstm.hidden_size in WARPS and not torch.is_autocast_enabled("cuda") and _compiles()
+    return is_plain and is_float and lstm.hidden_size in WARPS and not torch.is_autocast_enabled("cuda") and COMPILES
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def lstm_side_by_side(
     nets: Sequence[nn.LSTM], z: Float[Tensor, "batch n augmented"]
 ) -> list[Float[Tensor, "batch n features"]]:
@@ -53,36 +59,58 @@ class _Layer(torch.autograd.Function):
         """h at all steps; `save` keeps what the way back needs."""
         (nets, batch, n, _), (directions, _, H) = x.shape, W_hh.shape[1:]
         a = torch.baddbmm(b.view(nets, 1, -1), x.reshape(nets, batch * n, -1), W_ih.flatten(1, 2).mT)
-        h = x.new_empty(nets, batch, n, directions * H)
-        c, gates = (torch.empty_like(h), torch.empty_like(a)) if save else (h, a)  # not touched without `save`
         W = W_hh.view(nets, directions, 4, H, H).permute(0, 1, 4, 3, 2).contiguous()
-        _launch("run_forward", a, W, h, c, gates, n=n, SAVE=save)
+        h, c, gates = _walk(a.view(nets, batch, n, -1), W, save)
         ctx.save_for_backward(x, W_ih, W_hh, h, c, gates)
         return h
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dh: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients from ∂L/∂a at all steps: ∂L/∂x = W_ihᵀ ∂L/∂a, and those of the weights as sums over steps."""
         x, W_ih, W_hh, h, c, gates = ctx.saved_tensors
-        (nets, batch, n, _), (directions, _, H) = x.shape, W_hh.shape[1:]
-        da = torch.empty_like(gates)
+        nets, directions, _, H = W_hh.shape
         W = W_hh.view(nets, directions, 4, H, H).permute(0, 1, 3, 4, 2).contiguous()
-        _launch("run_backward", da, W, dh.contiguous(), c, gates, n=n)
-        dx = (da @ W_ih.flatten(1, 2)).view(x.shape) if ctx.needs_input_grad[0] else None
-        da = da.view(nets, batch, n, -1)
+        da = _walk_back(dh.contiguous(), W, c, gates)
+        dx = (da.flatten(1, 2) @ W_ih.flatten(1, 2)).view(x.shape) if ctx.needs_input_grad[0] else None
         dW_ih, db = _correlate(da, x).view(W_ih.shape), da.sum((1, 2)).view(W_hh.shape[:3])
         return dx, dW_ih, _correlate_with_previous(da, h, directions), db, None
 
 
-def _launch(kernel: str, rows: Tensor, W: Tensor, *others: Tensor, n: int, **settings: bool) -> None:
+# Operators as PyTorch's own are, so that torch.compile takes them as they stand.
+@torch.library.custom_op("svdno::lstm_walk", mutates_args=())
+def _walk(a: Tensor, W: Tensor, save: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """h of all steps from a = W_ih z + b, and with `save` c and the gates."""
+    h, c, gates = _reserve_walk(a, W, save)
+    _launch("run_forward", a, W, h, c, gates, SAVE=save)
+    return h, c, gates
+
+
+@_walk.register_fake
+def _reserve_walk(a: Tensor, W: Tensor, save: bool) -> tuple[Tensor, Tensor, Tensor]:
+    h = a.new_empty(*a.shape[:3], W.shape[1] * W.shape[2])
+    return (h, torch.empty_like(h), torch.empty_like(a)) if save else (h, a.new_empty(0), a.new_empty(0))
+
+
+@torch.library.custom_op("svdno::lstm_walk_back", mutates_args=())
+def _walk_back(dh: Tensor, W: Tensor, c: Tensor, gates: Tensor) -> Tensor:
+    """∂L/∂a of all steps from ∂L/∂h."""
+    da = _reserve_walk_back(dh, W, c, gates)
+    _launch("run_backward", da, W, dh, c, gates)
+    return da
+
+
+@_walk_back.register_fake
+def _reserve_walk_back(dh: Tensor, W: Tensor, c: Tensor, gates: Tensor) -> Tensor:
+    return torch.empty_like(gates)
+
+
+def _launch(kernel: str, rows: Tensor, W: Tensor, *others: Tensor, **settings: bool) -> None:
     """Start a kernel on the GPU of its tensors, one program for each sample, direction and net."""
     from svdno.models import lstm_kernels  # not every machine has Triton
 
-    nets, directions, H = W.shape[:3]
-    grid = (rows.shape[1] // n, directions, nets)
+    (nets, batch, n, _), (directions, H) = rows.shape, W.shape[1:3]
     with torch.cuda.device_of(rows):
-        launch = getattr(lstm_kernels, kernel)[grid]
+        launch = getattr(lstm_kernels, kernel)[batch, directions, nets]
         launch(rows, W, *others, n, H=H, D=directions, STREAM=H > HELD_UNITS, num_warps=WARPS[H], **settings)
 
 
@@ -102,14 +130,3 @@ def _stack(nets: Sequence[nn.LSTM], name: str) -> Tensor:
     """A parameter of all nets and directions: (nets, directions, …)."""
     ways = ("", "_reverse") if nets[0].bidirectional else ("",)
     return torch.stack([getattr(net, name + way) for net in nets for way in ways]).unflatten(0, (len(nets), -1))
-
-
-@cache
-def _compiles() -> bool:
-    """Whether Triton is there, and the C compiler that it needs for the code that starts kernels.
-
-    Tuples in loops need Triton 3.3, which comes with PyTorch 2.7; warps and registers are those of CUDA devices.
-    """
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
-    is_recent = torch.__version__ >= "2.7" and torch.version.cuda is not None
-    return is_recent and compiler is not None and find_spec("triton") is not None

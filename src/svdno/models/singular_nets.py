@@ -4,6 +4,7 @@
 Kernels work with h̃ and W̃ and never form Φ.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import pi, sqrt
 
@@ -13,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
+from svdno.models.lstm_triton import is_supported, lstm_side_by_side
 from svdno.models.moments import gram
 
 SINGULAR_NETS = ("mlp", "lstm", "bilstm")
@@ -60,8 +62,15 @@ class GridLSTM(nn.Module):
 
     def forward(self, z: Float[Tensor, "batch n augmented"], extra: int = 0) -> Float[Tensor, "batch n features"]:
         """Evaluate the features at each point, in the order of the points; `extra` adds a 1 and zeros."""
-        h: Tensor = self.lstm(z)[0]
+        h = _run(self.lstm, z)
         return append_constant(h, extra) if extra else h
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _run(lstm: nn.LSTM, z: Tensor) -> Tensor:
+    """The net as it is; torch.compile would unroll its steps."""
+    h: Tensor = lstm(z)[0]
+    return h
 
 
 def append_constant(h: Float[Tensor, "batch n features"], extra: int) -> Float[Tensor, "batch n more"]:
@@ -70,23 +79,14 @@ def append_constant(h: Float[Tensor, "batch n features"], extra: int) -> Float[T
     return torch.cat([h, constant.expand(*h.shape[:-1], -1)], dim=-1)
 
 
-def run_side_by_side(
-    left: GridLSTM, right: GridLSTM, z: Float[Tensor, "batch n augmented"], extra: int = 0
-) -> tuple[Float[Tensor, "batch n features"], Float[Tensor, "batch n features"]]:
-    """Features of two nets of one size, by one net whose hidden states are those of both and whose matrices are
-    block-diagonal: as many steps in a row as one of them takes, and a GPU waits for steps, not for products.
-    """
-    one = left.lstm
-    directions, H, layers = 2 if one.bidirectional else 1, one.hidden_size, one.num_layers
-    weights = []
-    for i, (l, r) in enumerate(zip(one._flat_weights, right.lstm._flat_weights, strict=True)):
-        if l.ndim == 2 and i >= 4 * directions or i % 4 == 1:  # acts on the hidden states of both nets
-            l, r = (F.pad(w.unflatten(1, (-1, H)), side).flatten(1) for w, side in ((l, (0, H)), (r, (H, 0))))
-        weights.append(torch.cat([l.unflatten(0, (4, H)), r.unflatten(0, (4, H))], dim=1).flatten(0, 1))
-    zero = z.new_zeros(layers * directions, z.shape[0], 2 * H)
-    h = torch.lstm(z, (zero, zero), weights, True, layers, 0.0, True, one.bidirectional, True)[0]
-    h_left, h_right = (f.flatten(-2) for f in h.unflatten(-1, (directions, 2, H)).unbind(-2))
-    return (append_constant(h_left, extra), append_constant(h_right, extra)) if extra else (h_left, h_right)
+def evaluate_trunks(
+    trunks: Sequence[SineMLP | GridLSTM], z: Float[Tensor, "batch n augmented"], extra: int
+) -> list[Float[Tensor, "batch n padded"]]:
+    """Features of several nets of one kind and size, with `extra` ones; recurrent nets run side by side on a GPU."""
+    lstms = [trunk.lstm for trunk in trunks if isinstance(trunk, GridLSTM)]
+    if lstms and is_supported(lstms[0], z):
+        return [append_constant(h, extra) for h in lstm_side_by_side(lstms, z)]
+    return [trunk(z, extra) for trunk in trunks]
 
 
 def build_trunk(net: str, *, dim: int, in_channels: int, channels: int, layers: int) -> SineMLP | GridLSTM:
@@ -118,8 +118,7 @@ class SingularFunctions(nn.Module):
 
     def features(self, z: Float[Tensor, "batch n augmented"]) -> Float[Tensor, "batch n padded"]:
         """h̃ = (h, 1, 0 … 0), as many zeros as the alignment wants."""
-        h: Tensor = self.trunk(z, extra=self.padded - self.trunk.features)
-        return h
+        return evaluate_trunks([self.trunk], z, self.padded - self.trunk.features)[0]
 
     def padded_head(self) -> Float[Tensor, "rank columns"]:
         """W̃ for the padded features, one row of d × padded numbers for each function."""

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.models.moments import are_equal, expand, gram, integrate
-from svdno.models.singular_nets import GridLSTM, SingularFunctions
+from svdno.models.singular_nets import SingularFunctions, evaluate_trunks
 
 
 class Bases(NamedTuple):
@@ -80,15 +80,14 @@ class SVDKernel(nn.Module):
         weighted, volume = (right, w[:, :1]) if are_equal(w) else (right * w.unsqueeze(-1), None)
         head_left = self.left.padded_head()
         heads = (head_left, head_left if self.right is None else self.right.padded_head())
-        bases = Bases(left, weighted, volume, heads)
         needs_factors = self.exact or self.truncation is not None
         if not (with_grams or needs_factors):
-            return bases
+            return Bases(left, weighted, volume, heads)
         with torch.autocast(z.device.type, enabled=False):
             G_left = gram(self.left.head, left, w)
             G_right = G_left if self.right is None else gram(self.right.head, right, w)
             factors = (_cholesky(G_left), _cholesky(G_right)) if needs_factors else None
-        return bases._replace(grams=(G_left, G_right), factors=factors)
+        return Bases(left, weighted, volume, heads, (G_left, G_right), factors)
 
     def forward(
         self, v: Float[Tensor, "batch n d"], bases: Bases, sigma: Float[Tensor, " rank"]
@@ -166,20 +165,10 @@ class SVDKernel(nn.Module):
 def _evaluate_both(
     left: SingularFunctions, right: SingularFunctions | None, z: Float[Tensor, "batch n augmented"]
 ) -> tuple[Tensor, Tensor]:
-    """Features of Φ and Ψ; on a GPU recurrent trunks, which leave most of it idle, run side by side."""
-    if right is None or not (z.is_cuda and isinstance(left.trunk, GridLSTM)):
-        h = left.features(z)
-        return h, h if right is None else right.features(z)
-    here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
-    aside.wait_stream(here)
-    with torch.cuda.stream(aside):
-        h_right = right.features(z)
-    h_left = left.features(z)
-    here.wait_stream(aside)
-    # The allocator must know that each is used on the other's stream.
-    z.record_stream(aside)
-    h_right.record_stream(here)
-    return h_left, h_right
+    """Features of Φ and of Ψ, which are those of Φ in Mercer's kernel."""
+    functions = [left] if right is None else [left, right]
+    features = evaluate_trunks([f.trunk for f in functions], z, left.padded - left.trunk.features)
+    return features[0], features[-1]
 
 
 def _cholesky(G: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from svdno.data.dataset import Dataset
 from svdno.errors import InputError
+from svdno.models import lstm_triton
 from svdno.recipe import TrainingSettings
 from svdno.training.batches import Batches
 from svdno.training.capture import Replayed
@@ -132,6 +133,8 @@ def _build_step(
     alone = processes() == 1
     evaluate: nn.Module = objective if alone else DistributedDataParallel(objective)
     if settings.compile and on_gpu:
+        # Where Triton runs the LSTMs, none of them is called that would have to be unrolled.
+        torch._dynamo.config.allow_rnn = lstm_triton.COMPILES
         evaluate = torch.compile(evaluate)  # type: ignore[assignment]
 
     def step(a: Tensor, truth: Tensor, norms: Tensor, portion: Tensor) -> Tensor:
