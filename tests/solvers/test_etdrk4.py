@@ -41,6 +41,10 @@ def test_stiff_linear_part_is_exact_at_any_step():
         torch.testing.assert_close(state.real, torch.exp(linear * t), rtol=1e-12, atol=1e-12)
 
 
+def test_a_largest_step_beyond_the_interval_is_one_step():
+    assert solve_logistic(1e12, 3.0) == solve_logistic(1.0, 3.0)
+
+
 def test_coefficients_equal_their_series_where_the_formula_cancels():
     h, z = 0.1, 1e-4
     c = coefficients(torch.tensor([z / h], dtype=torch.float64), h)

@@ -157,8 +157,8 @@ def test_sample_does_not_depend_on_its_batch():
         assert torch.equal(together[i : i + 1], alone)
 
 
-def test_integration_that_cannot_go_on_says_so(monkeypatch):
+def test_integration_that_cannot_go_on_says_so_and_names_the_samples(monkeypatch):
     monkeypatch.setattr(implicit, "MAX_STEPS", 20)
-    start = torch.full((2, 1), float("nan"), dtype=torch.float64)
-    with pytest.raises(InputError, match="`tolerance` 1e-06 cannot be met in 20 steps"):
+    start = torch.tensor([[0.1], [torch.nan]], dtype=torch.float64)
+    with pytest.raises(InputError, match=r"`tolerance` 1e-06 .* in 20 steps .* 1 of 2 samples .* \(number 1\)"):
         integrate_rodas4(start, logistic, logistic_jacobian, torch.tensor([0.0, 1.0], dtype=torch.float64), 1e-6)

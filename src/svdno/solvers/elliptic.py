@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from svdno.errors import InputError
+from svdno.solvers.failures import name_samples
 
 # Chebyshev weights for the eigenvalues of D⁻¹A in [½, 2], which a coarser grid does not see.
 SMOOTHING = tuple(1 / (1.25 + 0.75 * cos(pi * (k + 0.5) / 2)) for k in (0, 1))
@@ -186,10 +187,9 @@ def _conjugate_gradients(
         u += step * p
         r -= step * Ap
     reached = (_norm(r) / _norm(f))[running].max().item()
-    which = ", ".join(map(str, running.flatten().nonzero().flatten().tolist()[:5]))
     raise InputError(
         f"The residual is {reached:.1e} of the right-hand side after {max_iterations} iterations, not yet within the "
-        f"tolerance of {tolerance:.1e}, for {int(running.sum())} of {len(a)} samples solved together (number {which}). "
+        f"tolerance of {tolerance:.1e}, for {name_samples(running)}. "
         "Use a larger `tolerance` or `max_iterations`."
     )
 

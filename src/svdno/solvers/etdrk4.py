@@ -75,7 +75,7 @@ def integrate_etdrk4(
     states = [u]
     known: dict[float, Coefficients] = {}
     for start, interval in zip(times.tolist(), times.diff().tolist(), strict=False):
-        steps = ceil(round(interval / max_step(start), 9))
+        steps = max(1, ceil(round(interval / max_step(start), 9)))
         h = round(interval / steps, 15)
         if h not in known:
             known[h] = coefficients(linear, h)

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from svdno.errors import InputError
+from svdno.solvers.failures import name_samples
 
 # Surface η = h + b, depth h, velocities u and v, each (samples, x, y).
 Fields = Sequence[Tensor]
@@ -171,8 +172,7 @@ def _check_steps(steps: Float[Tensor, " samples"]) -> None:
     """Stop at a flow that has blown up instead of following it in ever smaller steps."""
     lost = ~(steps <= MAX_STEPS)  # so if it is NaN
     if lost.any():
-        which = ", ".join(map(str, lost.nonzero().flatten().tolist()[:5]))
         raise InputError(
-            f"Output times must be within {MAX_STEPS} steps of each other; {lost.count_nonzero()} of {len(steps)} "
-            f"samples solved together (number {which}) need more. Use more times, and check that the start is finite."
+            f"Output times must be within {MAX_STEPS} steps of each other; {name_samples(lost)} need more. "
+            "Use more times, and check that the start is finite."
         )

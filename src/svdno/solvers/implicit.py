@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from svdno.errors import InputError
+from svdno.solvers.failures import name_samples
 
 GAMMA = 0.25
 # Stage i evaluates f at u + Σ_j STATE_WEIGHTS[i][j] k_j; the last two stages are solutions of order 3 and 4.
@@ -166,9 +167,7 @@ def advance(
         u, left = torch.where(accepted, new, u), torch.where(accepted, left - now, left)
         change = (SAFETY / size.sqrt().sqrt()).clamp(SHRINK, GROW)
         h = torch.where(now > 0, now * torch.where(size.isnan(), SHRINK, change), h)
-    which = ", ".join(map(str, left.flatten().nonzero().flatten().tolist()[:5]))
     raise InputError(
         f"`tolerance` {tolerance:g} cannot be met in {MAX_STEPS} steps between two output times by "
-        f"{left.count_nonzero()} of {len(left)} samples solved together (number {which}). "
-        "Use a larger tolerance, and check that the start is finite."
+        f"{name_samples(left > 0)}. Use a larger tolerance, and check that the start is finite."
     )
