@@ -16,8 +16,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from svdno.environment import describe_environment, pick_device
 from svdno.equations import EQUATIONS
-from svdno.run import describe_environment, pick_device
 
 # Samples of the paper's sets, and how many are solved at once on a GPU with 80 GB or more.
 SIZES = {

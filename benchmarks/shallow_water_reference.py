@@ -9,6 +9,7 @@ centres. Its result on the fine grid, averaged to 128² cells, stands for the tr
 
 import argparse
 import json
+from math import inf
 from pathlib import Path
 from time import perf_counter
 
@@ -18,8 +19,8 @@ from clawpack import pyclaw, riemann  # type: ignore[import-not-found, import-un
 from rich.console import Console
 from rich.table import Table
 
+from svdno.environment import describe_environment
 from svdno.equations.shallow_water import HALF_WIDTH, ShallowWater, cover_fraction
-from svdno.run import describe_environment
 
 RADIUS = 0.5
 
@@ -57,13 +58,19 @@ def run_ours(start: str) -> np.ndarray:
     return h
 
 
-def measure_ours(samples: int) -> float:
-    """Seconds per sample of a batch."""
+def time_both(samples: int, repeats: int) -> dict[str, float]:
+    """Seconds per sample at 128², the best of some repeats in turn: ours of a batch, Clawpack's of one."""
     equation = ShallowWater()
     a = equation.sample_inputs(samples, seed=0)
-    start = perf_counter()
-    equation.solve(a)
-    return (perf_counter() - start) / samples
+    best = {"clawpack": inf, "ours": inf}
+    for _ in range(repeats):
+        start = perf_counter()
+        run_clawpack(128)
+        middle = perf_counter()
+        equation.solve(a)
+        best["clawpack"] = min(best["clawpack"], middle - start)
+        best["ours"] = min(best["ours"], (perf_counter() - middle) / samples)
+    return best
 
 
 def main() -> None:
@@ -72,10 +79,8 @@ def main() -> None:
     parser.add_argument("--fine", type=int, default=512)
     parser.add_argument("-o", "--output", type=Path, help="JSON file for the record")
     arguments = parser.parse_args()
-    start = perf_counter()
-    clawpack = run_clawpack(128)
-    seconds = {"clawpack": perf_counter() - start, "ours": measure_ours(8)}
-    truth = run_clawpack(arguments.fine)
+    seconds = time_both(samples=8, repeats=5)
+    clawpack, truth = run_clawpack(128), run_clawpack(arguments.fine)
     rows = {"Clawpack 128²": clawpack}
     rows |= {f"ours 128², {start}": run_ours(start) for start in ("thresholded", "cover-fraction")}
     columns = ["to Clawpack 128²", "on h − 1", f"to Clawpack {arguments.fine}²", "on h − 1"]
@@ -86,7 +91,13 @@ def main() -> None:
         table.add_row(name, *(f"{error:.4f}" for error in found))
     Console().print(table, f"seconds per sample at 128²: {seconds}")
     if arguments.output:
-        record = {"environment": describe_environment(), "columns": columns, "errors": errors, "seconds": seconds}
+        record = {
+            "command": "python benchmarks/shallow_water_reference.py",
+            "environment": describe_environment(),
+            "columns": columns,
+            "errors": errors,
+            "seconds": seconds,
+        }
         arguments.output.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -22,8 +22,8 @@ from scipy.sparse import diags
 from scipy.sparse.linalg import spsolve
 from torch import Tensor
 
+from svdno.environment import describe_environment
 from svdno.equations import AllenCahn, Darcy, DiffusionReaction, DiffusionSorption, Equation, ShallowWater
-from svdno.run import describe_environment
 
 Curve = dict[str, Any]
 
@@ -171,7 +171,7 @@ def measure_all() -> list[Curve]:
             sorption, "scipy BDF, rtol 1e-7", solve_sorption(DiffusionSorption()), DiffusionSorption(),
             DiffusionSorption(tolerance=1e-9),
         ),
-        trace_resolution(2, (32, 64, 128), 256),
+        trace_resolution(4, (32, 64, 128), 512),
         add_peer(darcy, "scipy sparse direct", solve_directly, Darcy(), Darcy(tolerance=1e-13)),
     ]  # fmt: skip
 
