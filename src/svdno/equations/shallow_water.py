@@ -28,7 +28,7 @@ class ShallowWater:
     Start, at rest: the surface h + b is 2 inside radius r ~ U(0.3,0.7) around the centre and 1 outside. The bed is
     b = 0 or random, b = ½B(1 + Σ_m c_m cos(k_m·x + φ_m)/Σ_m c_m) with 6 modes, k_m = 2π(i, j)/5, i, j ∈ {−3 … 3},
     c ~ U(0,1), φ ~ U(0,2π), B ~ U(0.1,0.5), so 0 ≤ b ≤ B. Boundaries have zero gradient; nothing reaches them by t = 1.
-    Solved with second-order finite volumes; h at 128² cells is within 0.8 % of h at 512², mostly at the shock.
+    Solved with second-order finite volumes; h at 128² cells is within 0.7 % of h at 512², mostly at the shock.
 
     gravity: g
     points: cells along each axis by default
