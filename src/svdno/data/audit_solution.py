@@ -63,12 +63,12 @@ def check_solution(path: Path, contents: Contents, equation: Equation, survey: S
     a, u = (torch.from_numpy(np.concatenate(fields)).double() for fields in zip(*pairs, strict=True))
     if _is_closed(equation.grid, contents.axes[0]):
         a, u = a[:, :-1], u[:, :, :-1]
-    solution = _solve(equation, a)
+    solution = equation.solve(a)
     off = relative_distance(u, solution).amax(dim=1)
     far = off > LIMIT
     if far.any() and equation.grid.placement == "periodic":
         # Labels on every n-th point of a grid that resolves them are right where this grid is too coarse for a solver.
-        finer = _solve(equation, refine(a[far]))[:, :, ::FINER]
+        finer = equation.solve(refine(a[far]))[:, :, ::FINER]
         off[far] = torch.minimum(off[far], relative_distance(u[far], finer).amax(dim=1))
     still = torch.from_numpy(survey.still[chosen])
     stopped = solution[torch.arange(len(chosen)), -1 - still].unsqueeze(1).expand_as(solution)
@@ -103,13 +103,6 @@ def _is_closed(grid: Grid, there: np.ndarray) -> bool:
     """Whether the last point of a period is its first again, as on nodes from end to end."""
     length = grid.upper[0] - grid.lower[0]
     return grid.placement == "periodic" and bool(np.ptp(there) > length * (1 - 0.5 / grid.shape[0]))
-
-
-def _solve(equation: Equation, a: Tensor) -> Tensor:
-    solution = equation.solve(a)
-    if not bool(solution.isfinite().all()):
-        raise InputError("its solver finds no finite solution from the inputs of this file.")
-    return solution
 
 
 def refine(a: Tensor) -> Tensor:

@@ -6,7 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from svdno.errors import InputError
 from svdno.solvers.etdrk4 import integrate_etdrk4
+from svdno.solvers.failures import name_samples
 
 
 def wavenumbers(n: int, length: float, like: Tensor) -> Float[Tensor, " modes"]:
@@ -43,6 +45,12 @@ def solve_semilinear(
 
     u_hat = torch.fft.rfft(u.to(torch.float64))
     states = integrate_etdrk4(u_hat, linear(wavenumbers(n, length, u)), nonlinear_modes, times, max_step)
+    lost = ~states[-1].isfinite().all(dim=-1)
+    if lost.any():
+        raise InputError(
+            f"A solution must stay finite, {name_samples(lost)} do not. "
+            "Use smaller steps, and check that the start is finite and not too large."
+        )
     return torch.fft.irfft(torch.stack(states, dim=1), n)
 
 
