@@ -64,6 +64,7 @@ class TrainingSettings:
     clip: largest norm of the gradient, or 0 for no limit
     penalty: weight of the model's own penalty (L_ortho) in the loss
     terms: weights of further terms of the loss, such as {h1 = 0.1}
+    average: β of the moving average of the weights, which is then what is validated and kept; 0 for none
     patience: stop after this many epochs without a better validation error, or 0 to go on
     precision: of products, "fp32", "tf32" (a GPU's faster float32) or "bf16"
     compile: on a GPU, fuse operations with torch.compile
@@ -82,6 +83,7 @@ class TrainingSettings:
     clip: float = 0.0
     penalty: float = 1.0
     terms: dict[str, float] = field(default_factory=dict)
+    average: float = 0.0
     patience: int = 0
     precision: str = "tf32"
     compile: bool = False
@@ -96,6 +98,8 @@ class TrainingSettings:
         check_at_least(self, epochs=1, batch_size=1, accumulate=1, step_epochs=1, patience=0, seed=0)
         check_at_least(self, weight_decay=0, clip=0, penalty=0)
         check_positive(self, "learning_rate")
+        if not 0 <= self.average < 1:
+            raise InputError(f"`average` must be at least 0 and below 1, got {self.average}. Use 0.999, or 0 for none.")
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,14 @@ def test_a_training_cut_off_twice_ends_with_the_same_bits(tmp_path, name, argume
     assert whole[1] == cut[1]
 
 
+def test_averaged_weights_are_part_of_the_state(tmp_path):
+    settings = replace(SETTINGS, average=0.9)
+    whole = train_with_cuts(tmp_path / "whole", [], settings)
+    cut = train_with_cuts(tmp_path / "cut", [3], settings)
+    assert torch.equal(whole[0], cut[0])
+    assert not torch.equal(whole[0], train_with_cuts(tmp_path / "plain", [])[0])
+
+
 def test_a_write_that_is_cut_off_leaves_the_last_state(tmp_path, monkeypatch):
     whole = train_with_cuts(tmp_path / "whole", [])
 

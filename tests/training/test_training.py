@@ -10,6 +10,7 @@ import torch
 from svdno import Dataset, Surrogate, TrainingSettings, load, save, train
 from svdno.errors import InputError
 from svdno.models import MODELS
+from svdno.training.averaging import AveragedModel
 from svdno.training.batches import Batches
 from svdno.training.losses import Objective, relative_h1, relative_l2
 from tests.training.problems import SMALL, make_data, make_surrogate
@@ -92,6 +93,18 @@ def test_a_loss_that_explodes_stops_with_advice():
         next(iter(surrogate.model.parameters())).fill_(math.nan)
     with pytest.raises(InputError, match=r"the loss became nan in epoch 1.*learning_rate"):
         train(surrogate, data, data, TrainingSettings(epochs=2, batch_size=8))
+
+
+def test_averaged_weights_follow_the_trained_ones():
+    trained = torch.nn.BatchNorm1d(2)
+    average = AveragedModel(trained, 0.75)
+    with torch.no_grad():
+        trained.weight.fill_(5.0)
+        trained.running_mean.fill_(3.0)
+    average.update()
+    assert average.model.weight.tolist() == [2.0, 2.0]  # ¾·1 + ¼·5
+    assert average.model.running_mean.tolist() == [3.0, 3.0]
+    assert AveragedModel(trained, 0.0).model is trained
 
 
 def test_normalisers_see_only_the_training_samples():

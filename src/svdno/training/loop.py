@@ -15,6 +15,7 @@ from svdno.data.dataset import Dataset
 from svdno.errors import InputError
 from svdno.models import lstm_triton
 from svdno.recipe import TrainingSettings
+from svdno.training.averaging import AveragedModel
 from svdno.training.batches import Batches
 from svdno.training.capture import Replayed
 from svdno.training.distributed import processes, rank, sum_over_processes
@@ -69,10 +70,11 @@ def _train(
     fitted, held_out = Batches(surrogate, training_set), Batches(surrogate, validation_set)
     objective = _build_objective(surrogate, settings)
     optimizer = _build_optimizer(model, settings)
-    step = _build_step(objective, optimizer, settings)
-    validate = _build_validation(objective, settings)
+    average = AveragedModel(model, settings.average)
+    step = _build_step(objective, optimizer, average, settings)
+    validate = _build_validation(objective, average.model, settings)
 
-    state = TrainingState(model, optimizer, identity, {}, [])
+    state = TrainingState(model, average.model, optimizer, identity, {}, [])
     state.keep_weights()
     if state_file is not None and state_file.exists():
         state.restore(state_file)
@@ -125,7 +127,7 @@ def _build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.opti
 
 
 def _build_step(
-    objective: Objective, optimizer: torch.optim.Optimizer, settings: TrainingSettings
+    objective: Objective, optimizer: torch.optim.Optimizer, average: AveragedModel, settings: TrainingSettings
 ) -> Callable[..., Tensor]:
     """One step on a batch; returns the means of loss, error and penalty over its samples."""
     parameters = list(objective.model.parameters())
@@ -148,24 +150,25 @@ def _build_step(
         if settings.clip:
             torch.nn.utils.clip_grad_norm_(parameters, settings.clip)
         optimizer.step()
+        average.update()
         return totals
 
     return Replayed(step) if on_gpu and alone and settings.capture else step
 
 
-def _build_validation(objective: Objective, settings: TrainingSettings) -> Callable[..., Tensor]:
+def _build_validation(objective: Objective, model: nn.Module, settings: TrainingSettings) -> Callable[..., Tensor]:
     """The errors of the samples of a batch."""
 
     @torch.no_grad()
     def validate(a: Tensor, truth: Tensor, norms: Tensor) -> Tensor:
-        return objective.errors(objective.model(a, objective.points, objective.weights), truth, norms)
+        model.eval()
+        return objective.errors(model(a, objective.points, objective.weights), truth, norms)
 
     return Replayed(validate) if objective.points.is_cuda and settings.capture else validate
 
 
 def _measure(data: Batches, validate: Callable[..., Tensor], batch_size: int) -> float:
     """Mean error over a data set, its batches shared out among the processes."""
-    data.surrogate.model.eval()
     batches = torch.arange(len(data.data)).split(batch_size)[rank() :: processes()]
     total = torch.zeros((), dtype=torch.float64, device=data.surrogate.device)
     for batch in data.fetch(batches):

@@ -37,10 +37,12 @@ class Epoch:
 class TrainingState:
     """What changes while a model is trained.
 
+    average: the model whose weights count, which may be `model` itself
     identity: everything that decides the result, to recognise a file that belongs to another training
     """
 
     model: nn.Module
+    average: nn.Module
     optimizer: torch.optim.Optimizer
     identity: dict[str, Any]
     best_weights: dict[str, Tensor]
@@ -53,11 +55,13 @@ class TrainingState:
 
     def keep_weights(self) -> None:
         """Take the present weights as the best ones."""
-        self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        self.best_weights = {name: tensor.clone() for name, tensor in self.average.state_dict().items()}
 
     def save(self, path: Path) -> None:
         """Write the file; an interruption leaves the one before."""
         tensors = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
+        if self.average is not self.model:
+            tensors |= {f"average/{name}": tensor for name, tensor in self.average.state_dict().items()}
         tensors |= {f"best/{name}": tensor for name, tensor in self.best_weights.items()}
         for i, moments in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{i}/{name}": torch.as_tensor(value) for name, value in moments.items()}
@@ -82,6 +86,8 @@ class TrainingState:
             self._check(header, path)
             self.history = [Epoch(**row) for row in header["history"]]
             self.model.load_state_dict(_part(tensors, "model"))
+            if self.average is not self.model:
+                self.average.load_state_dict(_part(tensors, "average"))
             self.best_weights = {name: t.to(_device(self.model)) for name, t in _part(tensors, "best").items()}
             self._restore_optimizer(_part(tensors, "optimizer"))
         except InputError:
