@@ -102,8 +102,13 @@ def test_averaged_weights_follow_the_trained_ones():
         trained.weight.fill_(5.0)
         trained.running_mean.fill_(3.0)
     average.update()
-    assert average.model.weight.tolist() == [2.0, 2.0]  # ¾·1 + ¼·5
+    assert average.model.weight.tolist() == [5.0, 5.0], "the start is forgotten"
     assert average.model.running_mean.tolist() == [3.0, 3.0]
+    average.steps.fill_(1000)
+    with torch.no_grad():
+        trained.weight.fill_(1.0)
+    average.update()
+    assert average.model.weight.tolist() == [4.0, 4.0]  # ¾·5 + ¼·1
     assert AveragedModel(trained, 0.0).model is trained
 
 

@@ -5,9 +5,12 @@ from copy import deepcopy
 import torch
 from torch import nn
 
+# At first the average is that of about a tenth of the steps taken so far, so that the start is soon forgotten.
+YOUNG = 10
+
 
 class AveragedModel:
-    """θ̄ ← β θ̄ + (1 − β) θ after every step, in a copy of the model; with β = 0 the model itself.
+    """θ̄ ← (1 − w) θ̄ + w θ after step k, w = max(1 − β, 10/(10 + k)), in a copy of the model; with β = 0 the model itself.
 
     model: the one whose predictions count
     """
@@ -15,12 +18,17 @@ class AveragedModel:
     def __init__(self, trained: nn.Module, decay: float) -> None:
         self.trained, self.decay = trained, decay
         self.model = deepcopy(trained) if decay else trained
+        self.steps = torch.zeros((), device=next(trained.parameters()).device)
 
     @torch.no_grad()
     def update(self) -> None:
         """Take in the present weights; what is not trained, such as running statistics, is copied."""
         if not self.decay:
             return
-        torch._foreach_lerp_(list(self.model.parameters()), list(self.trained.parameters()), 1 - self.decay)
+        weight = (YOUNG / (YOUNG + self.steps)).clamp_min(1 - self.decay)
+        averaged = list(self.model.parameters())
+        torch._foreach_mul_(averaged, 1 - weight)
+        torch._foreach_add_(averaged, torch._foreach_mul(list(self.trained.parameters()), weight))
+        self.steps += 1
         for ours, theirs in zip(self.model.buffers(), self.trained.buffers(), strict=True):
             ours.copy_(theirs)

@@ -79,6 +79,7 @@ def _train(
     if state_file is not None and state_file.exists():
         state.restore(state_file)
     steps_per_epoch = -(-samples // settings.batch_size)
+    average.steps.fill_(len(state.history) * steps_per_epoch)
     already = state.history[-1].seconds if state.history else 0.0
     start, saved = perf_counter(), float("-inf")
 

@@ -12,7 +12,7 @@ from svdno.data.dataset import Dataset
 from svdno.data.normalizer import Normalizer
 from svdno.errors import InputError
 from svdno.grid import Grid
-from svdno.lookup import construct
+from svdno.lookup import construct, list_settings
 from svdno.models import MODELS
 
 Array = TypeVar("Array", Tensor, np.ndarray)
@@ -39,8 +39,12 @@ class Surrogate:
     def build(cls, name: str, train: Dataset, **arguments: Any) -> "Surrogate":
         """Make an untrained surrogate for data like these; only the training samples may be passed.
 
-        arguments: of the model's constructor, besides the channels and dimensions, which the data decide
+        arguments: of the model's constructor, besides the channels and dimensions, which the data decide, and those
+            of `times`, `sensors` and `placement` that it has, which they decide unless given
         """
+        known = {"times": len(train.times), "sensors": train.grid.shape, "placement": train.grid.placement}
+        wanted = list_settings("model", MODELS, name)
+        arguments = {key: value for key, value in known.items() if key in wanted} | arguments
         arguments["in_channels"] = len(train.input_fields)
         arguments["out_channels"] = len(train.times) * len(train.output_fields)
         arguments["dim"] = train.grid.dim
