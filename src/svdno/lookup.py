@@ -9,11 +9,16 @@ from svdno.errors import InputError
 T = TypeVar("T")
 
 
-def construct(kind: str, known: Mapping[str, type[T]], name: str, arguments: Mapping[str, Any]) -> T:
-    """Make the `kind` of thing called `name`; an unknown name or argument is an error that lists the known ones."""
+def list_settings(kind: str, known: Mapping[str, type[T]], name: str) -> list[str]:
+    """The arguments that the `kind` of thing called `name` takes; an unknown name is an error that lists the known."""
     if name not in known:
         raise InputError(f"unknown {kind} {name!r}; there is {', '.join(known)}.")
-    takes = list(signature(known[name]).parameters)
+    return list(signature(known[name]).parameters)
+
+
+def construct(kind: str, known: Mapping[str, type[T]], name: str, arguments: Mapping[str, Any]) -> T:
+    """Make the `kind` of thing called `name`; an unknown name or argument is an error that lists the known ones."""
+    takes = list_settings(kind, known, name)
     unknown = sorted(set(arguments) - set(takes))
     if unknown:
         raise InputError(f"{kind} {name!r} has no setting {', '.join(unknown)}; it has {', '.join(takes)}.")
