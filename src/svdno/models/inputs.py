@@ -83,6 +83,16 @@ def check_counts(arguments: Mapping[str, Any], *names: str) -> None:
             raise InputError(f"`{name}` must be a whole number of at least 1, got {arguments[name]!r}.")
 
 
+def count_fields(out_channels: int, times: int) -> int:
+    """Fields of a model that has to know which of its output channels are times: out_channels / times."""
+    if out_channels % times:
+        raise InputError(
+            f"`out_channels` must be times × fields, got out_channels={out_channels} for times={times}. "
+            f"Use out_channels={times} for one field."
+        )
+    return out_channels // times
+
+
 def _check_field(a: Tensor, dim: int, in_channels: int, dtype: torch.dtype) -> None:
     axes = ("x", "y", "z")[:dim]
     expected = f"(batch, {', '.join(axes)}, {in_channels})"
