@@ -24,9 +24,10 @@ ALLOWED = {
     "report": LEAVES,
     "run": LEAVES | {"environment", "evaluation", "training", "models", "data"},
     "inference": LEAVES | {"training", "data"},
-    "console": LEAVES | {"report", "training"},
+    "console": LEAVES | {"report", "training", "benchmark"},
     "demo": LEAVES | {"run", "console", "report"},
-    "cli": LEAVES | {"demo", "run", "inference", "console", "report", "environment", "training", "data"},
+    "benchmark": LEAVES | {"run", "environment", "equations", "data"},
+    "cli": LEAVES | {"benchmark", "demo", "run", "inference", "console", "report", "environment", "training", "data"},
     "__main__": {"cli"},
 }
 

@@ -1,4 +1,4 @@
-"""The command line: svdno demo | generate | inspect | plot | train | evaluate | predict. No logic of its own.
+"""The command line: svdno demo | generate | inspect | plot | train | evaluate | predict | benchmark. No logic here.
 
 Bad input ends with a message and status 2; nobody is shown a traceback unless SVDNO_DEBUG=1.
 """
@@ -204,6 +204,34 @@ def predict(
     Console().print(f"File: {output} ({output.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
     if error is not None:
         Console().print(f"Mean relative L2 error: {100 * error:.4g} %", soft_wrap=True)
+
+
+@app.command()
+def benchmark(
+    table: Annotated[str, typer.Argument(help="Name of a bundled table (laptop, short, paper), or a TOML file.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder; by default runs/TABLE.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
+    device: Device = "auto",
+) -> None:
+    """Train every method of a table on every equation with every seed; what is finished is not done again."""
+    from svdno.benchmark import plan, prepare_files, read_table, run_cells
+    from svdno.console import Board, CellBoard
+    from svdno.run import find_data_folder
+
+    folder = output or Path("runs") / Path(table).stem
+    cells = plan(read_table(table), folder)
+    data_folder = find_data_folder(folder / "run")
+    console = Console()
+    with Board(console) as board:
+        prepare_files(cells, data_folder, board.follow_solving)
+    with CellBoard(console, cells, workers) as view:
+        run_cells(cells, data_folder, workers, device, view.show)
+    console.print(f"Runs: {folder}", soft_wrap=True)
+    failed = [cell for cell in cells if cell.state == "failed"]
+    for cell in failed:
+        console.print(f"failed: {cell.folder}: {(cell.folder / 'failed.txt').read_text()}", soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
 
 
 def main() -> None:

@@ -3,17 +3,22 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from svdno.errors import InputError
 from svdno.recipe import DataSettings, Recipe
-from svdno.report.records import Run
+from svdno.report.records import Run, read_error
 from svdno.report.tables import best_row, comparison
 from svdno.training.state import Epoch
+
+if TYPE_CHECKING:
+    from svdno.benchmark import Cell
 
 
 class Board(Progress):
@@ -70,7 +75,7 @@ def follow_with_tensorboard(folder: Path, on_epoch: Callable[[Epoch], None]) -> 
 
 def print_errors(console: Console, metrics: dict[str, Any]) -> None:
     """Print the test errors of one evaluation, with and without the start frame, as percentages."""
-    table = Table(title=f"{metrics['label']}, {metrics['equation']}: {metrics['split']}")
+    table = RichTable(title=f"{metrics['label']}, {metrics['equation']}: {metrics['split']}")
     for title in ("", "mean", "median", "p90", "max"):
         table.add_column(title, justify="right" if title else "left")
     rows = {"relative L2 (%)": "relative_l2", "without t = 0 (%)": "relative_l2_without_start", "L∞": "linf"}
@@ -85,9 +90,45 @@ def print_errors(console: Console, metrics: dict[str, Any]) -> None:
 def print_comparison(console: Console, runs: list[Run]) -> None:
     """Print the errors and costs of runs on test samples, the best row in bold."""
     header, rows = comparison(runs)
-    table = Table(title=f"{runs[0].metrics['title']}: {runs[0].metrics['split']}")
+    table = RichTable(title=f"{runs[0].metrics['title']}: {runs[0].metrics['split']}")
     for i, title in enumerate(header):
         table.add_column(title, justify="left" if i == 0 else "right")
     for i, row in enumerate(rows):
         table.add_row(*row, style="bold" if i == best_row(runs) else None)
     console.print(table)
+
+
+class CellBoard(Live):
+    """A table that fills: methods down, equations across, mean test error of the seeds that are done."""
+
+    def __init__(self, console: Console, cells: list["Cell"], workers: int) -> None:
+        self.cells, self.workers = cells, workers
+        self.started, self.open_at_start = perf_counter(), self._count("open") + self._count("failed")
+        super().__init__(self._draw(), console=console, auto_refresh=False)
+
+    def show(self, changed: "Cell") -> None:
+        """Draw the table again, as a cell has changed."""
+        self.update(self._draw(), refresh=True)
+
+    def _count(self, state: str) -> int:
+        return sum(cell.state == state for cell in self.cells)
+
+    def _draw(self) -> RichTable:
+        finished, failed = self._count("finished"), self._count("failed")
+        done = self.open_at_start - (len(self.cells) - finished - failed)
+        left = (perf_counter() - self.started) / done * (self.open_at_start - done) if done > 0 else None
+        time = "" if left is None else f", about {left / 60:.0f} min left"
+        title = f"{finished} of {len(self.cells)} runs finished" + (f", {failed} failed" if failed else "") + time
+        equations = list(dict.fromkeys(cell.equation for cell in self.cells))
+        table = RichTable("method", *equations, title=title)
+        for method in dict.fromkeys(cell.method for cell in self.cells):
+            row = [self._describe(method, equation) for equation in equations]
+            table.add_row(next(c.recipe.label for c in self.cells if c.method == method), *row)
+        return table
+
+    def _describe(self, method: str, equation: str) -> str:
+        cells = [cell for cell in self.cells if (cell.method, cell.equation) == (method, equation)]
+        errors = [read_error(cell.folder) for cell in cells if cell.state == "finished"]
+        mean = f"{100 * sum(errors) / len(errors):.3g} %" if errors else "–"
+        failed = sum(cell.state == "failed" for cell in cells)
+        return f"{mean} ({len(errors)}/{len(cells)})" + (f" {failed} failed" if failed else "")

@@ -121,7 +121,12 @@ def read_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> R
 
     changes: dotted key → value, such as {"model.rank": 16}
     """
-    tree = _read_tree(name)
+    return build_recipe(_read_file(name), changes, name=str(name))
+
+
+def build_recipe(tree: Mapping[str, Any], changes: Mapping[str, Any] | None = None, name: str = "table") -> Recipe:
+    """Make a recipe of the contents of a TOML document, with single settings changed."""
+    tree = _extend(dict(tree))
     for key, value in (changes or {}).items():
         _set(tree, key, value)
     _check_keys(tree, [f.name for f in fields(Recipe)], "recipe")
@@ -132,9 +137,9 @@ def read_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> R
         raise InputError(f'[model] in {name} needs a `name`, such as name = "svdno".')
     return Recipe(
         label=str(tree["label"]),
-        data=_build(DataSettings, tree["data"], "data"),
+        data=build_settings(DataSettings, tree["data"], "data"),
         model=tree["model"],
-        training=_build(TrainingSettings, tree["training"], "training"),
+        training=build_settings(TrainingSettings, tree["training"], "training"),
     )
 
 
@@ -158,7 +163,15 @@ def parse_changes(assignments: list[str]) -> dict[str, Any]:
     return changes
 
 
-def _read_tree(name: str | Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """The contents of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a TOML document: {error}.") from None
+
+
+def _read_file(name: str | Path) -> dict[str, Any]:
     path = Path(name)
     if str(name) in bundled_recipes():
         path = Path(str(BUNDLED / f"{name}.toml"))
@@ -166,13 +179,14 @@ def _read_tree(name: str | Path) -> dict[str, Any]:
         raise InputError(
             f"no recipe {str(name)!r}: not a file, and not one of the bundled {', '.join(bundled_recipes())}."
         )
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a TOML document: {error}.") from None
+    return read_toml(path)
+
+
+def _extend(tree: dict[str, Any]) -> dict[str, Any]:
+    """The recipe that a tree extends, with what the tree says in its place."""
     if "extends" not in tree:
         return tree
-    merged = _read_tree(tree.pop("extends"))
+    merged = _extend(_read_file(tree.pop("extends")))
     for key, value in tree.items():
         merge = isinstance(value, dict) and key != "model"
         merged[key] = {**merged.get(key, {}), **value} if merge else value
@@ -188,7 +202,8 @@ def _set(tree: dict[str, Any], key: str, value: Any) -> None:
     tree[last] = value
 
 
-def _build(kind: type[T], table: Any, name: str) -> T:
+def build_settings(kind: type[T], table: Any, name: str) -> T:
+    """Make the dataclass `kind` of a TOML table; an unknown key or a wrong type is an error that says so."""
     if not isinstance(table, dict):
         raise InputError(f"[{name}] must be a table, got {table!r}.")
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]

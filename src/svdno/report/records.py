@@ -54,6 +54,13 @@ def read_run(folder: Path) -> Run:
     )
 
 
+def read_error(folder: Path) -> float:
+    """Mean relative L2 error on the test samples of a finished run."""
+    return float(
+        _read(folder / "metrics.json", lambda path: _parse_object(path, ("test",)))["test"]["relative_l2"]["mean"]
+    )
+
+
 def _read(path: Path, parse: Callable[[Path], T]) -> T:
     remedy = f"make it with `svdno train RECIPE -o {path.parent}`."
     try:

@@ -10,7 +10,7 @@ YOUNG = 10
 
 
 class AveragedModel:
-    """θ̄ ← (1 − w) θ̄ + w θ after step k, w = max(1 − β, 10/(10 + k)), in a copy of the model; with β = 0 the model itself.
+    """θ̄ ← (1 − w) θ̄ + w θ after step k, w = max(1 − β, 10/(10 + k)), in a copy of the model; β = 0: the model itself.
 
     model: the one whose predictions count
     """

@@ -1,0 +1,204 @@
+"""Many runs: every method on every equation with every seed, as a table says; what is finished is not done again.
+
+A table is TOML. A method starts from the recipe `{equation}/{budget}` and changes some of it:
+
+    budget = "laptop"
+    equations = ["allen-cahn", "darcy"]
+    seeds = [0, 1, 2]
+
+    [methods.svdno]
+    label = "SVD-NO"
+
+    [methods.fno]
+    label = "FNO"
+    model = {name = "fno"}                    # another model
+    training = {weight_decay = 1e-4}          # other settings of the training
+
+    [methods.mercer]
+    label = "Mercer"
+    set = {"model.kernel" = "mercer"}         # single settings of the budget's own model
+
+    [methods.fno.equations.darcy]             # the same keys for one equation
+    training = {epochs = 20}
+
+Each cell is a run folder DIR/equation/method/seed-N of its own, trained by a process of its own.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from svdno.data.generate import Progress, find_or_generate
+from svdno.environment import pick_device
+from svdno.equations import EQUATIONS
+from svdno.errors import InputError, choose
+from svdno.recipe import DataSettings, Recipe, build_recipe, build_settings, read_recipe, read_toml
+from svdno.run import check_recipe
+
+BUNDLED = files("svdno") / "tables"
+
+# What a failed cell leaves in its folder beside its log.
+FAILURE = "failed.txt"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table: what it changes in the budget's recipe, for all equations or for some."""
+
+    label: str = ""
+    model: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    set: dict[str, Any] = field(default_factory=dict)
+    equations: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Equations × methods × seeds under one budget."""
+
+    budget: str
+    equations: list[str]
+    seeds: list[int]
+    methods: dict[str, Method]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a table."""
+
+    equation: str
+    method: str
+    seed: int
+    recipe: Recipe
+    folder: Path
+
+    @property
+    def state(self) -> str:
+        """finished, failed or open."""
+        if (self.folder / "metrics.json").exists():
+            return "finished"
+        return "failed" if (self.folder / FAILURE).exists() else "open"
+
+
+def bundled_tables() -> list[str]:
+    """Names of the tables that come with the package."""
+    return sorted(path.stem for path in Path(str(BUNDLED)).glob("*.toml"))
+
+
+def read_table(name: str) -> Table:
+    """Read a table by its bundled name or from a TOML file."""
+    path = Path(str(BUNDLED / f"{name}.toml")) if name in bundled_tables() else Path(name)
+    if not path.is_file():
+        raise InputError(f"no table {name!r}: not a file, and not one of the bundled {', '.join(bundled_tables())}.")
+    tree = read_toml(path)
+    for equation in tree.get("equations", []):
+        choose("equations", equation, tuple(EQUATIONS))
+    if not isinstance(tree.get("methods"), dict) or not tree["methods"]:
+        raise InputError(f"{name} needs a table [methods.NAME] for each of its rows.")
+    tree["methods"] = {key: build_settings(Method, method, f"methods.{key}") for key, method in tree["methods"].items()}
+    return build_settings(Table, tree, name)
+
+
+def plan(table: Table, folder: Path) -> list[Cell]:
+    """All cells of a table, each recipe checked, seed by seed so that a full column is there early."""
+    return [
+        _build_cell(table, equation, name, seed, folder)
+        for seed in table.seeds
+        for equation in table.equations
+        for name in table.methods
+    ]
+
+
+def prepare_files(cells: list[Cell], data_folder: Path, follow: Callable[[DataSettings], Progress]) -> None:
+    """Generate the data files that the cells need and are not there, before processes ask for them at the same time."""
+    needed: list[DataSettings] = []
+    for cell in cells:
+        if cell.state != "finished" and cell.recipe.data not in needed:
+            needed.append(cell.recipe.data)
+    for data in needed:
+        find_or_generate(data, data_folder, pick_device(), follow(data))
+
+
+def run_cells(
+    cells: list[Cell],
+    data_folder: Path,
+    workers: int,
+    device: str,
+    on_change: Callable[[Cell], None] = lambda cell: None,
+) -> None:
+    """Train the cells that are not finished, so many at a time; one that fails is marked and the rest go on."""
+    stop = Event()
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "SVDNO_DATA": str(data_folder.resolve())}
+    waiting: set[Future[Cell]] = set()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for cell in cells:
+                if cell.state != "finished":
+                    waiting.add(pool.submit(_run_cell, cell, device, environment, stop))
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    on_change(future.result())
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _build_cell(table: Table, equation: str, name: str, seed: int, folder: Path) -> Cell:
+    method = table.methods[name]
+    changes: dict[str, Any] = {"training.seed": seed}
+    tree: dict[str, Any] = {"extends": f"{equation}/{table.budget}", "label": method.label or name}
+    for part in _parts(method, equation, name):
+        if part.model:
+            tree["model"] = part.model
+        tree["training"] = {**tree.get("training", {}), **part.training}
+        changes |= part.set
+    recipe = build_recipe(tree, changes, name=f"{name} on {equation}")
+    check_recipe(recipe)
+    cell = Cell(equation, name, seed, recipe, folder / equation / name / f"seed-{seed}")
+    _check_folder(cell)
+    return cell
+
+
+def _parts(method: Method, equation: str, name: str) -> Iterator[Method]:
+    """What a method changes everywhere, then what it changes for one equation."""
+    yield method
+    if equation in method.equations:
+        yield build_settings(Method, method.equations[equation], f"methods.{name}.equations.{equation}")
+
+
+def _check_folder(cell: Cell) -> None:
+    """A folder that holds another run is not touched."""
+    written = cell.folder / "recipe.toml"
+    if written.exists() and read_recipe(written) != cell.recipe:
+        raise InputError(
+            f"{cell.folder} holds a run of another recipe than the table's. Use another -o, or delete that folder."
+        )
+
+
+def _run_cell(cell: Cell, device: str, environment: dict[str, str], stop: Event) -> Cell:
+    """Train one cell in a process of its own, continuing where an earlier one was cut off."""
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    (cell.folder / FAILURE).unlink(missing_ok=True)
+    (cell.folder / "recipe.toml").write_text(cell.recipe.to_toml(), encoding="utf-8")
+    command = [sys.executable, "-m", "svdno", "train", "--resume", str(cell.folder), "--device", device]
+    with (cell.folder / "log.txt").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        while process.poll() is None:
+            if stop.wait(0.1):
+                process.terminate()
+                process.wait()
+                return cell
+    if process.returncode != 0:
+        lines = (cell.folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()
+        (cell.folder / FAILURE).write_text(lines[-1] if lines else f"status {process.returncode}", encoding="utf-8")
+    return cell

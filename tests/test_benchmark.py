@@ -1,0 +1,126 @@
+"""Tables of runs: what is planned, what is skipped, what happens when runs fail or are cut off."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from svdno.benchmark import FAILURE, bundled_tables, plan, read_table
+from svdno.errors import InputError
+
+TINY = """
+budget = "laptop"
+equations = ["allen-cahn", "diffusion-sorption"]
+seeds = [0, 1]
+
+[methods.svdno]
+label = "SVD-NO"
+set = {"data.samples" = 30, "data.parameters.points" = 32, "data.space_stride" = 2, "training.epochs" = 2,
+       "model.hidden_channels" = 8, "model.singular_channels" = 8}
+
+[methods.fno]
+label = "FNO"
+model = {name = "fno", n_modes = 4, hidden_channels = 8}
+set = {"data.samples" = 30, "data.parameters.points" = 32, "data.space_stride" = 2, "training.epochs" = 2}
+
+[methods.fno.equations.diffusion-sorption]
+training = {learning_rate = 1e-4}
+""".replace(",\n       ", ", ")
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+def run(*arguments, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "svdno", "benchmark", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def test_a_plan_has_a_recipe_for_every_cell(table, tmp_path):
+    cells = plan(read_table(str(table)), tmp_path / "out")
+    assert [(c.seed, c.equation, c.method) for c in cells[:4]] == [
+        (0, "allen-cahn", "svdno"),
+        (0, "allen-cahn", "fno"),
+        (0, "diffusion-sorption", "svdno"),
+        (0, "diffusion-sorption", "fno"),
+    ]
+    assert len(cells) == 8
+    fno = cells[3].recipe
+    assert (fno.label, fno.model["name"], fno.training.seed) == ("FNO", "fno", 0)
+    assert fno.training.learning_rate == 1e-4, "what is said for one equation"
+    assert cells[1].recipe.training.learning_rate == 4e-3, "the budget's own"
+    assert cells[4].recipe.training.seed == 1
+    assert cells[0].folder == tmp_path / "out/allen-cahn/svdno/seed-0"
+
+
+@pytest.mark.parametrize("name", bundled_tables())
+def test_bundled_tables_can_be_planned(name, tmp_path):
+    assert plan(read_table(name), tmp_path)
+
+
+def test_a_table_cut_off_ends_with_the_same_records_and_does_nothing_twice(table, tmp_path):
+    table.write_text(TINY.replace("seeds = [0, 1]", "seeds = [0]"))
+    whole = run(table, "-o", "whole", "--workers", 2, cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr + whole.stdout
+    assert "4 of 4 runs finished" in " ".join(whole.stdout.split())
+    # The same number of workers: more threads for each run would round differently.
+    command = [sys.executable, "-m", "svdno", "benchmark", str(table), "-o", "cut", "--workers=2"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and len(list((tmp_path / "cut").rglob("metrics.json"))) < 1:
+        time.sleep(0.05)
+    subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=True)
+    process.wait()
+    assert run(table, "-o", "cut", "--workers", 2, cwd=tmp_path).returncode == 0
+    for metrics in (tmp_path / "whole").rglob("metrics.json"):
+        same = tmp_path / "cut" / metrics.relative_to(tmp_path / "whole")
+        assert json.loads(same.read_text())["test"] == json.loads(metrics.read_text())["test"]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").rglob("*.*")}
+    assert run(table, "-o", "cut", cwd=tmp_path).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").rglob("*.*")} == before
+
+
+def test_a_cell_that_fails_is_named_and_the_rest_go_on(table, tmp_path):
+    table.write_text(
+        TINY.replace("seeds = [0, 1]", "seeds = [0]").replace("{learning_rate = 1e-4}", "{learning_rate = 1e30}")
+    )
+    done = run(table, "-o", "out", "--workers", 2, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "3 of 4 runs finished, 1 failed" in " ".join(done.stdout.split())
+    assert "diffusion-sorption/fno/seed-0" in done.stdout
+    assert "the loss became" in (tmp_path / "out/diffusion-sorption/fno/seed-0" / FAILURE).read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"allen-cahn", ', '"heat", ', "must be one of 'allen-cahn', .*got 'heat'"),
+        ('name = "fno"', 'name = "fmo"', "unknown model 'fmo'"),
+        ("[methods.svdno]", "[methods.svdno]\nepochs = 3", "unknown setting 'epochs' in .methods.svdno."),
+        ('budget = "laptop"', 'budget = "giant"', "no recipe 'allen-cahn/giant'"),
+        ('budget = "laptop"', 'budgets = "laptop"', "unknown setting 'budgets'"),
+    ],
+)
+def test_mistakes_in_a_table_are_named(table, tmp_path, old, new, message):
+    table.write_text(TINY.replace(old, new, 1))
+    with pytest.raises(InputError, match=message):
+        plan(read_table(str(table)), tmp_path)
+
+
+def test_a_folder_with_another_run_is_not_touched(table, tmp_path):
+    cell = plan(read_table(str(table)), tmp_path / "out")[0]
+    cell.folder.mkdir(parents=True)
+    (cell.folder / "recipe.toml").write_text(cell.recipe.to_toml().replace("epochs = 2", "epochs = 9"))
+    with pytest.raises(InputError, match="holds a run of another recipe"):
+        plan(read_table(str(table)), tmp_path / "out")
+
+
+def test_an_unknown_table_is_named():
+    with pytest.raises(InputError, match="no table 'nothing': not a file, and not one of the bundled laptop"):
+        read_table("nothing")
