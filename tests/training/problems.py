@@ -7,6 +7,10 @@ from svdno import Dataset, Grid, Surrogate
 SMALL = {
     "svdno": {"hidden_channels": 24, "rank": 4, "singular_channels": 16, "singular_layers": 2},
     "fno": {"hidden_channels": 24, "n_modes": 4},
+    "uno": {"hidden_channels": 12, "n_modes": [4, 2, 2, 2, 4]},
+    "unet": {"hidden_channels": 16, "n_levels": 2},
+    "deeponet": {"hidden_channels": 64, "products": 8, "branch_layers": 2, "trunk_layers": 4},
+    "mpnn": {"hidden_channels": 48, "n_layers": 2},
 }
 
 

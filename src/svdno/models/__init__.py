@@ -5,9 +5,24 @@ A new model is one file and one line in MODELS.
 
 from torch import nn
 
+from svdno.models.deeponet import DeepONet
 from svdno.models.fno import FNO
+from svdno.models.mpnn import MPNN
 from svdno.models.svdno import SVDNO
+from svdno.models.trivial import TRIVIAL
+from svdno.models.unet import UNet
+from svdno.models.uno import UNO
 
-MODELS: dict[str, type[nn.Module]] = {"svdno": SVDNO, "fno": FNO}
+MODELS: dict[str, type[nn.Module]] = {
+    "svdno": SVDNO,
+    "fno": FNO,
+    "uno": UNO,
+    "unet": UNet,
+    "deeponet": DeepONet,
+    "mpnn": MPNN,
+}
 
-__all__ = ["FNO", "MODELS", "SVDNO"]
+# With the methods that are fitted in closed form instead of trained.
+ALL_MODELS: dict[str, type[nn.Module]] = {**MODELS, **TRIVIAL}
+
+__all__ = ["ALL_MODELS", "FNO", "MODELS", "MPNN", "SVDNO", "UNO", "DeepONet", "UNet"]

@@ -1,5 +1,6 @@
 """FNO, the Fourier neural operator (Li et al. 2021): layers v ← γ(W v + F⁻¹(R · F v)) on a uniform grid."""
 
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -18,27 +19,36 @@ class SpectralConvolution(nn.Module):
     channels: d
     modes: m, frequencies −m < k < m along each axis (0 ≤ k < m along the last)
     dim: space dimensions
+    out_channels: default: d
     """
 
-    def __init__(self, channels: int, modes: int, dim: int) -> None:
+    def __init__(self, channels: int, modes: int, dim: int, out_channels: int | None = None) -> None:
         super().__init__()
+        out_channels = out_channels or channels
         self.modes = modes
         self.dim = dim
         # Real and imaginary parts on the last axis: optimisers, autocast and files know only real numbers.
         # One block of modes per sign pattern of the frequencies: 2^{dim−1} corners of the spectrum.
-        shape = (2 ** (dim - 1), *[modes] * dim, channels, channels, 2)
-        self.weight = nn.Parameter(torch.rand(shape) / channels**2)
+        shape = (2 ** (dim - 1), *[modes] * dim, channels, out_channels, 2)
+        self.weight = nn.Parameter(torch.rand(shape) / (channels * out_channels))
 
-    def forward(self, v: Float[Tensor, "batch *space channels"]) -> Float[Tensor, "batch *space channels"]:
-        """Convolve along all space axes."""
+    def forward(
+        self, v: Float[Tensor, "batch *space channels"], space: tuple[int, ...] | None = None
+    ) -> Float[Tensor, "batch *new_space out_channels"]:
+        """Convolve along all space axes.
+
+        space: shape of the grid of the result, by default that of v; no axis of either has fewer than 2m points
+        """
+        space = space or tuple(v.shape[1:-1])
         axes = tuple(range(1, 1 + self.dim))
         with torch.autocast(v.device.type, enabled=False):
-            spectrum = torch.fft.rfftn(v.to(self.weight.dtype), dim=axes)
-            product_ = torch.zeros_like(spectrum)
+            # norm="forward": amplitudes of waves, which are the same numbers on grids of all sizes.
+            spectrum = torch.fft.rfftn(v.to(self.weight.dtype), dim=axes, norm="forward")
             weight = torch.view_as_complex(self.weight)
+            product_ = spectrum.new_zeros(len(v), *space[:-1], space[-1] // 2 + 1, weight.shape[-1])
             for corner, block in zip(self._corners(), weight, strict=True):
                 product_[corner] = _mix_channels(spectrum[corner], block)
-            return torch.fft.irfftn(product_, s=v.shape[1:-1], dim=axes)
+            return torch.fft.irfftn(product_, s=space, dim=axes, norm="forward")
 
     def _corners(self) -> list[tuple[slice, ...]]:
         low, high = slice(0, self.modes), slice(-self.modes, None)
@@ -46,8 +56,8 @@ class SpectralConvolution(nn.Module):
 
 
 def _mix_channels(
-    spectrum: Complex[Tensor, "batch *modes channels"], block: Complex[Tensor, "*modes channels channels"]
-) -> Complex[Tensor, "batch *modes channels"]:
+    spectrum: Complex[Tensor, "batch *modes channels"], block: Complex[Tensor, "*modes channels out_channels"]
+) -> Complex[Tensor, "batch *modes out_channels"]:
     """One matrix of channels per mode: Σ_c v̂[b,k,c] R[k,c,c′]."""
     return torch.einsum("b...c,...cd->b...d", spectrum, block)
 
@@ -97,17 +107,9 @@ class FNO(nn.Module):
         a: (batch, *space, channels)
         points: coordinates of the grid; default: [0,1]^dim
         """
-        dim, modes = self.arguments["dim"], self.arguments["n_modes"]
-        samples = read_samples(
-            a,
-            points,
-            weights,
-            dim=dim,
-            in_channels=self.arguments["in_channels"],
-            dtype=self.lift.weight.dtype,
-        )
-        _check_grid(samples.space, dim, modes)
-        v = self.lift(samples.as_grid(samples.z))
+        z = read_grid("FNO", self.arguments, a, points, weights, self.lift.weight.dtype)
+        _check_modes(self.arguments["n_modes"], min(z.shape[1:-1]))
+        v = self.lift(z)
         for t, (spectral, linear) in enumerate(zip(self.spectral, self.pointwise, strict=True)):
             v = spectral(v) + linear(v)
             if t + 1 < len(self.spectral):
@@ -116,13 +118,28 @@ class FNO(nn.Module):
         return u
 
 
-def _check_grid(space: tuple[int, ...], dim: int, modes: int) -> None:
-    if len(space) != dim:
+def read_grid(
+    model: str,
+    arguments: Mapping[str, Any],
+    a: Tensor,
+    points: Tensor | None,
+    weights: Tensor | None,
+    dtype: torch.dtype,
+) -> Float[Tensor, "batch *space augmented"]:
+    """Check the input of a model that lives on uniform grids and return z = (x, a(x)) in the shape of the grid."""
+    dim = arguments["dim"]
+    samples = read_samples(a, points, weights, dim=dim, in_channels=arguments["in_channels"], dtype=dtype)
+    if len(samples.space) != dim:
         raise InputError(
-            f"FNO needs a uniform grid of {dim} axes, got a cloud of {space[0]} points. Use SVDNO for point clouds."
+            f"{model} needs a uniform grid of {dim} axes, got a cloud of {samples.space[0]} points. "
+            "Use SVDNO for point clouds."
         )
-    if 2 * modes > min(space):
+    return samples.as_grid(samples.z)
+
+
+def _check_modes(modes: int, points: int) -> None:
+    if 2 * modes > points:
         raise InputError(
-            f"`n_modes` must not exceed half the grid, got n_modes={modes} for {min(space)} points. "
-            f"Use n_modes <= {min(space) // 2} or a finer grid."
+            f"`n_modes` must not exceed half the grid, got n_modes={modes} for {points} points. "
+            f"Use n_modes <= {points // 2} or a finer grid."
         )
