@@ -57,7 +57,8 @@ def test_an_unknown_term_is_named():
 def test_every_model_overfits_four_samples(name):
     data = make_data(samples=4)
     surrogate = make_surrogate(name, data)
-    settings = TrainingSettings(epochs=300, batch_size=4, learning_rate=5e-3, schedule="one-cycle")
+    epochs = 900 if name == "deeponet" else 300  # its trunk has to learn the shape of every wave from scratch
+    settings = TrainingSettings(epochs=epochs, batch_size=4, learning_rate=5e-3, schedule="one-cycle")
     train(surrogate, data, data, settings)
     assert measure_error(surrogate, data) < 0.01
 
