@@ -27,10 +27,12 @@ from svdno.errors import InputError
 from svdno.evaluation.cost import measure_speed, peak_memory
 from svdno.evaluation.records import collect_samples, collect_singular, evaluate, measure_orthogonality
 from svdno.lookup import construct
-from svdno.models import MODELS
+from svdno.models import ALL_MODELS
+from svdno.models.fitted import Fitted
 from svdno.recipe import DataSettings, Recipe, read_recipe
 from svdno.training.checkpoint import load, save
 from svdno.training.distributed import rank, wait_for_all
+from svdno.training.fitting import fit
 from svdno.training.loop import train
 from svdno.training.state import Epoch
 from svdno.training.surrogate import Surrogate
@@ -79,7 +81,7 @@ def check_recipe(recipe: Recipe) -> None:
         inputs, outputs, dim = equation.input_fields, equation.output_fields, equation.grid.dim
         samples = recipe.data.samples
     channels = {"in_channels": len(inputs), "out_channels": len(outputs)}
-    construct("model", MODELS, recipe.model["name"], {**_arguments(recipe), **channels, "dim": dim})
+    construct("model", ALL_MODELS, recipe.model["name"], {**_arguments(recipe), **channels, "dim": dim})
     if recipe.training.batch_size > int(recipe.data.train * samples):
         raise InputError(
             f"`batch_size` must not exceed the {int(recipe.data.train * samples)} training samples, "
@@ -126,15 +128,18 @@ def run_recipe(
         on_epoch(row)
 
     try:
-        history = train(
-            surrogate,
-            split.train,
-            split.validation,
-            recipe.training,
-            follow,
-            state_file=folder / STATE,
-            identity=_flatten(asdict(recipe)),
-        )
+        if isinstance(surrogate.model, Fitted):
+            history = fit(surrogate, split.train, split.validation, on_epoch)
+        else:
+            history = train(
+                surrogate,
+                split.train,
+                split.validation,
+                recipe.training,
+                follow,
+                state_file=folder / STATE,
+                identity=_flatten(asdict(recipe)),
+            )
     except InputError:
         if first and history:  # what was best before the loss exploded
             save(surrogate, folder)

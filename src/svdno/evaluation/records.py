@@ -26,6 +26,7 @@ def evaluate(prediction: Tensor, test: Dataset) -> dict[str, Any]:
         "relative_l2_without_start": summarise(relative_l2(prediction[:, later], truth[:, later])),
         "linf": summarise(linf(prediction, truth)),
         "per_time": relative_l2_per_time(prediction, truth).tolist(),
+        "per_sample": relative_l2(prediction, truth).tolist(),
     }
 
 

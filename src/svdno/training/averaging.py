@@ -3,7 +3,7 @@
 from copy import deepcopy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 # At first the average is that of about a tenth of the steps taken so far, so that the start is soon forgotten.
 YOUNG = 10
@@ -26,9 +26,10 @@ class AveragedModel:
         if not self.decay:
             return
         weight = (YOUNG / (YOUNG + self.steps)).clamp_min(1 - self.decay)
-        averaged = list(self.model.parameters())
+        averaged: list[Tensor] = list(self.model.parameters())
+        present: list[Tensor] = list(self.trained.parameters())
         torch._foreach_mul_(averaged, 1 - weight)
-        torch._foreach_add_(averaged, torch._foreach_mul(list(self.trained.parameters()), weight))
+        torch._foreach_add_(averaged, list(torch._foreach_mul(present, weight)))
         self.steps += 1
         for ours, theirs in zip(self.model.buffers(), self.trained.buffers(), strict=True):
             ours.copy_(theirs)

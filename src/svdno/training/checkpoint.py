@@ -19,7 +19,7 @@ from svdno.data.normalizer import Normalizer
 from svdno.errors import InputError
 from svdno.grid import Grid
 from svdno.lookup import construct
-from svdno.models import MODELS
+from svdno.models import ALL_MODELS
 from svdno.training.surrogate import Surrogate
 
 FORMAT = 1
@@ -64,7 +64,7 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Surrogate:
                 f"{folder} was written in format {d['format']} by svdno {d['svdno']}; this is svdno {__version__}, "
                 f"which reads format {FORMAT}. Install the version that wrote it."
             )
-        model = construct("model", MODELS, d["model"], d["arguments"]).to(getattr(torch, d["dtype"]))
+        model = construct("model", ALL_MODELS, d["model"], d["arguments"]).to(getattr(torch, d["dtype"]))
         model.load_state_dict(load_file(folder / WEIGHTS))
         return Surrogate(
             name=d["model"],

@@ -13,7 +13,7 @@ from svdno.data.normalizer import Normalizer
 from svdno.errors import InputError
 from svdno.grid import Grid
 from svdno.lookup import construct, list_settings
-from svdno.models import MODELS
+from svdno.models import ALL_MODELS
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 
@@ -43,14 +43,14 @@ class Surrogate:
             of `times`, `sensors` and `placement` that it has, which they decide unless given
         """
         known = {"times": len(train.times), "sensors": train.grid.shape, "placement": train.grid.placement}
-        wanted = list_settings("model", MODELS, name)
+        wanted = list_settings("model", ALL_MODELS, name)
         arguments = {key: value for key, value in known.items() if key in wanted} | arguments
         arguments["in_channels"] = len(train.input_fields)
         arguments["out_channels"] = len(train.times) * len(train.output_fields)
         arguments["dim"] = train.grid.dim
         return cls(
             name=name,
-            model=construct("model", MODELS, name, arguments),
+            model=construct("model", ALL_MODELS, name, arguments),
             input_normalizer=Normalizer.fit([train.inputs]),
             output_normalizer=Normalizer.fit(train.chunks()),
             grid=train.grid,
@@ -71,7 +71,7 @@ class Surrogate:
 
     @property
     def parameters(self) -> int:
-        """Number of trainable numbers."""
+        """Number of trained or fitted numbers."""
         return sum(p.numel() for p in self.model.parameters())
 
     def locate(self, space: tuple[int, ...]) -> tuple[Tensor, Tensor]:
