@@ -9,7 +9,7 @@ demo: $(VENV)/.installed
 	$(BIN)/svdno demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
