@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
 from svdno.grid import PLACEMENTS
-from svdno.models.fno import read_grid
-from svdno.models.inputs import check_counts, count_fields
+from svdno.models.inputs import check_counts, count_fields, read_grid
 
 
 class DeepONet(nn.Module):

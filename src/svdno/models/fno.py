@@ -1,6 +1,5 @@
 """FNO, the Fourier neural operator (Li et al. 2021): layers v ← γ(W v + F⁻¹(R · F v)) on a uniform grid."""
 
-from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -10,7 +9,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError
-from svdno.models.inputs import check_counts, read_samples
+from svdno.models.inputs import check_counts, read_grid
 
 
 class SpectralConvolution(nn.Module):
@@ -116,25 +115,6 @@ class FNO(nn.Module):
                 v = F.gelu(v)
         u: Tensor = self.project(v)
         return u
-
-
-def read_grid(
-    model: str,
-    arguments: Mapping[str, Any],
-    a: Tensor,
-    points: Tensor | None,
-    weights: Tensor | None,
-    dtype: torch.dtype,
-) -> Float[Tensor, "batch *space augmented"]:
-    """Check the input of a model that lives on uniform grids and return z = (x, a(x)) in the shape of the grid."""
-    dim = arguments["dim"]
-    samples = read_samples(a, points, weights, dim=dim, in_channels=arguments["in_channels"], dtype=dtype)
-    if len(samples.space) != dim:
-        raise InputError(
-            f"{model} needs a uniform grid of {dim} axes, got a cloud of {samples.space[0]} points. "
-            "Use SVDNO for point clouds."
-        )
-    return samples.as_grid(samples.z)
 
 
 def _check_modes(modes: int, points: int) -> None:

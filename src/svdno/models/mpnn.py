@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from svdno.errors import InputError
-from svdno.models.fno import read_grid
-from svdno.models.inputs import check_counts, count_fields
+from svdno.models.inputs import check_counts, count_fields, read_grid
 
 # The decoder is the paper's for bundles of 20 to 50 times: 8 channels, and a second kernel about this wide.
 DECODER_CHANNELS, DECODER_KERNEL = 8, 10

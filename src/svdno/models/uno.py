@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError
-from svdno.models.fno import SpectralConvolution, read_grid
-from svdno.models.inputs import check_counts
+from svdno.models.fno import SpectralConvolution
+from svdno.models.inputs import check_counts, read_grid
 
 # After the lift and after each block: n / f points along each axis, f × d channels.
 FACTORS = (1, 2, 4, 4, 2, 1)

@@ -206,9 +206,9 @@ def _check_loss(loss: float, epoch: int, state: TrainingState) -> None:
     smallest = min((row.loss for row in state.history), default=float("inf"))
     if not loss < min(float("inf"), EXPLOSION * smallest):
         state.model.load_state_dict(state.best_weights)
+        kept = f"; the weights of epoch {state.best.epoch} are kept" if state.best else ""
         raise InputError(
-            f"the loss became {loss:g} in epoch {epoch}; the best weights so far are kept. "
-            "Lower training.learning_rate or set training.clip = 1.0."
+            f"the loss became {loss:g} in epoch {epoch}{kept}. Lower training.learning_rate, or training.clip."
         )
 
 
