@@ -151,7 +151,7 @@ def measure_peer(recipe: Recipe, data: Dataset, device: torch.device) -> dict[st
     model = FNO(n_modes=(2 * MODES,) * dim, in_channels=x.shape[1], out_channels=y.shape[1], hidden_channels=width)
     model = model.to(device)
     pairs = [{"x": a, "y": u} for a, u in zip(x.to(device), y.to(device), strict=True)]
-    loader = DataLoader(pairs, recipe.training.batch_size, shuffle=True)  # type: ignore[arg-type]
+    loader: DataLoader[Any] = DataLoader(pairs, recipe.training.batch_size, shuffle=True)  # type: ignore[arg-type]
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     torch.set_float32_matmul_precision("high")
     trainer = Trainer(model=model, n_epochs=3, device=device, eval_interval=100, verbose=False)

@@ -11,8 +11,8 @@ for another. What a step reads from memory it asks for two steps ahead.
 
 from typing import no_type_check
 
-import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
+import triton
+import triton.language as tl
 
 
 @triton.jit
