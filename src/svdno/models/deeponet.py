@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
 from svdno.grid import PLACEMENTS
-from svdno.models.inputs import check_counts, count_fields, read_grid
+from svdno.models.grid_model import GridModel
+from svdno.models.inputs import Samples, check_counts, count_fields
 
 
-class DeepONet(nn.Module):
+class DeepONet(GridModel):
     """Deep operator network; the defaults are PDENNEval's.
 
     u_f(x, t_k) = β_f + Σ_p b_{fp}(a(ξ_1), …, a(ξ_m)) τ_{fp}(x, t_k),   t_k = k/(times − 1)
@@ -32,6 +33,8 @@ class DeepONet(nn.Module):
     products: terms of the sum for each field
     branch_layers, trunk_layers: hidden layers; trunk_layers=None means 3 in one dimension, else 4
     """
+
+    title = "DeepONet"
 
     def __init__(
         self,
@@ -60,21 +63,9 @@ class DeepONet(nn.Module):
         self.trunk = _build_net([coordinates, *[hidden_channels] * arguments["trunk_layers"], ends])
         self.bias = nn.Parameter(torch.zeros(self.fields))
 
-    def forward(
-        self,
-        a: Float[Tensor, "batch *space in_channels"],
-        points: Float[Tensor, "..."] | None = None,
-        weights: Float[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "batch *space out_channels"]:
-        """Evaluate u = G(a) on a uniform grid of any resolution; `weights` make no difference.
-
-        a: (batch, *space, channels)
-        points: coordinates of the grid; default: [0,1]^dim
-        """
-        dim = self.arguments["dim"]
-        z = read_grid("DeepONet", self.arguments, a, points, weights, self.bias.dtype)
-        shared = points is None or points.ndim == dim + 1  # then the trunk sees the points of one sample only
-        x = (z[:1] if shared else z)[..., :dim].flatten(1, -2)
+    def map_grid(self, samples: Samples) -> Float[Tensor, "batch *space out_channels"]:
+        """Evaluate u = G(a) at any resolution."""
+        a, x = samples.as_grid(samples.a), samples.x  # points that all samples share pass the trunk once
         b = self.branch(self._read_sensors(a)).unflatten(-1, (self.fields, -1))
         # As in PDENNEval, the last layer of the trunk is activated too. Coordinates in [−1,1] are where tanh bends.
         tau = torch.tanh(self.trunk(2 * self._locate(x) - 1)).unflatten(-1, (self.fields, -1))

@@ -3,6 +3,7 @@
 They keep what they find as parameters, so that files, devices and counts treat them like any other model.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from svdno.errors import InputError
 from svdno.models.inputs import check_counts, read_samples
 
 
-class Fitted(nn.Module):
+class Fitted(nn.Module, ABC):
     """A map of whole fields that is fitted to pairs at once: what it keeps has the sizes of the data.
 
     in_channels, out_channels: components of a and u
@@ -43,16 +44,16 @@ class Fitted(nn.Module):
                 getattr(self, name).data = getattr(self, name).new_empty(state_dict[name].shape)
         return super().load_state_dict(state_dict, strict, assign)
 
+    @abstractmethod
     def fit(self, inputs: Tensor, targets: Tensor, validate: Callable[[], float]) -> None:
         """Fit to normalised (samples, *space, channels) pairs.
 
         validate: error on held-out samples of the method as it is at the moment, for what has to be chosen
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def map_fields(self, a: Float[Tensor, "batch *space in_channels"]) -> Float[Tensor, "batch *space out_channels"]:
         """Evaluate on the grid of the fit."""
-        raise NotImplementedError
 
     def forward(
         self, a: Float[Tensor, "batch *space channels"], points: Tensor | None = None, weights: Tensor | None = None

@@ -9,7 +9,8 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError
-from svdno.models.inputs import check_counts, read_grid
+from svdno.models.grid_model import GridModel
+from svdno.models.inputs import Samples, check_counts
 
 
 class SpectralConvolution(nn.Module):
@@ -61,7 +62,7 @@ def _mix_channels(
     return torch.einsum("b...c,...cd->b...d", spectrum, block)
 
 
-class FNO(nn.Module):
+class FNO(GridModel):
     """Fourier neural operator; the defaults are PDENNEval's.
 
     in_channels, out_channels: components of a and u
@@ -71,6 +72,8 @@ class FNO(nn.Module):
     n_modes: modes kept along each axis
     projection_channels: width of the hidden layer in the projection
     """
+
+    title = "FNO"
 
     def __init__(
         self,
@@ -95,18 +98,9 @@ class FNO(nn.Module):
             nn.Linear(projection_channels, out_channels),
         )
 
-    def forward(
-        self,
-        a: Float[Tensor, "batch *space in_channels"],
-        points: Float[Tensor, "..."] | None = None,
-        weights: Float[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "batch *space out_channels"]:
-        """Evaluate u = G(a) on a uniform grid of any resolution; `weights` make no difference.
-
-        a: (batch, *space, channels)
-        points: coordinates of the grid; default: [0,1]^dim
-        """
-        z = read_grid("FNO", self.arguments, a, points, weights, self.lift.weight.dtype)
+    def map_grid(self, samples: Samples) -> Float[Tensor, "batch *space out_channels"]:
+        """Evaluate u = G(a) at any resolution."""
+        z = samples.as_grid(samples.z)
         _check_modes(self.arguments["n_modes"], min(z.shape[1:-1]))
         v = self.lift(z)
         for t, (spectral, linear) in enumerate(zip(self.spectral, self.pointwise, strict=True)):

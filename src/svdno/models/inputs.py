@@ -74,25 +74,6 @@ def read_samples(
     return Samples(a.reshape(batch, n, channels), x, w, space)
 
 
-def read_grid(
-    model: str,
-    arguments: Mapping[str, Any],
-    a: Tensor,
-    points: Tensor | None,
-    weights: Tensor | None,
-    dtype: torch.dtype,
-) -> Float[Tensor, "batch *space augmented"]:
-    """Check the input of a model that lives on uniform grids and return z = (x, a(x)) in the shape of the grid."""
-    dim = arguments["dim"]
-    samples = read_samples(a, points, weights, dim=dim, in_channels=arguments["in_channels"], dtype=dtype)
-    if len(samples.space) != dim:
-        raise InputError(
-            f"{model} needs a uniform grid of {dim} axes, got a cloud of {samples.space[0]} points. "
-            "Use SVDNO for point clouds."
-        )
-    return samples.as_grid(samples.z)
-
-
 def check_counts(arguments: Mapping[str, Any], *names: str) -> None:
     """Check constructor arguments: `dim` is 1, 2 or 3, and those named are whole numbers of at least 1."""
     if arguments["dim"] not in (1, 2, 3):

@@ -9,13 +9,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from svdno.errors import InputError
-from svdno.models.inputs import check_counts, count_fields, read_grid
+from svdno.models.grid_model import GridModel
+from svdno.models.inputs import Samples, check_counts, count_fields
 
 # The decoder is the paper's for bundles of 20 to 50 times: 8 channels, and a second kernel about this wide.
 DECODER_CHANNELS, DECODER_KERNEL = 8, 10
 
 
-class MPNN(nn.Module):
+class MPNN(GridModel):
     """Message-passing neural PDE solver; the defaults are PDENNEval's.
 
     f⁰ = ε(x, a);  fˡ by messages between neighbours, see `MessageLayer`;  u(t_k) = S a + t_k d_k(f), t_k = k/times
@@ -32,6 +33,8 @@ class MPNN(nn.Module):
     n_layers: layers of messages
     neighbors: points each side, along every axis and the diagonals; None means 3 in one dimension, else 1
     """
+
+    title = "MPNN"
 
     def __init__(
         self,
@@ -57,20 +60,10 @@ class MPNN(nn.Module):
         self.decode = _build_decoder(hidden_channels, times, fields)
         self.start = nn.Linear(in_channels, fields)
 
-    def forward(
-        self,
-        a: Float[Tensor, "batch *space in_channels"],
-        points: Float[Tensor, "..."] | None = None,
-        weights: Float[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "batch *space out_channels"]:
-        """Evaluate u = G(a) on a uniform grid of any resolution; `weights` make no difference.
-
-        a: (batch, *space, channels)
-        points: coordinates of the grid; default: [0,1]^dim
-        """
-        grid = read_grid("MPNN", self.arguments, a, points, weights, self.start.weight.dtype)
-        edges = connect(tuple(grid.shape[1:-1]), self.arguments["neighbors"], grid.device)
-        z = grid.flatten(1, -2)
+    def map_grid(self, samples: Samples) -> Float[Tensor, "batch *space out_channels"]:
+        """Evaluate u = G(a) at any resolution."""
+        z, a = samples.z, samples.as_grid(samples.a)
+        edges = connect(samples.space, self.arguments["neighbors"], z.device)
         f = self.embed(z)
         for layer in self.layers:
             f = layer(f, z, edges)

@@ -9,14 +9,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError
-from svdno.models.inputs import check_counts, read_grid
+from svdno.models.grid_model import GridModel
+from svdno.models.inputs import Samples, check_counts
 
 CONVOLUTIONS: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 TRANSPOSED: dict[int, type[nn.Module]] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 NORMS: dict[int, type[nn.Module]] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
 
-class UNet(nn.Module):
+class UNet(GridModel):
     """v_l = C(pool v_{l−1}) on the way down, w_l = C(T w_{l+1}, v_l) on the way up, w_L = v_L, u = W w_0.
 
     C is (3-wide convolution, batch norm, tanh) twice, T a transposed convolution to twice as many points. Reaches as
@@ -27,6 +28,8 @@ class UNet(nn.Module):
     hidden_channels: channels on the finest grid; each coarser one has twice as many
     n_levels: L, how often the grid is halved
     """
+
+    title = "U-Net"
 
     def __init__(
         self, in_channels: int, out_channels: int, dim: int, hidden_channels: int = 32, n_levels: int = 4
@@ -42,18 +45,9 @@ class UNet(nn.Module):
         self.up = nn.ModuleList(_convolve_twice(2 * d, d, dim) for d in sizes[:-1])
         self.project = nn.Linear(hidden_channels, out_channels)
 
-    def forward(
-        self,
-        a: Float[Tensor, "batch *space in_channels"],
-        points: Float[Tensor, "..."] | None = None,
-        weights: Float[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "batch *space out_channels"]:
-        """Evaluate u = G(a) on a uniform grid; `weights` make no difference.
-
-        a: (batch, *space, channels)
-        points: coordinates of the grid; default: [0,1]^dim
-        """
-        z = read_grid("U-Net", self.arguments, a, points, weights, self.project.weight.dtype)
+    def map_grid(self, samples: Samples) -> Float[Tensor, "batch *space out_channels"]:
+        """Evaluate u = G(a)."""
+        z = samples.as_grid(samples.z)
         v = self._extend(z.movedim(-1, 1))
         self._check_statistics(v)
         skips = []

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from svdno.errors import InputError
 from svdno.models.fno import SpectralConvolution
-from svdno.models.inputs import check_counts, read_grid
+from svdno.models.grid_model import GridModel
+from svdno.models.inputs import Samples, check_counts
 
 # After the lift and after each block: n / f points along each axis, f × d channels.
 FACTORS = (1, 2, 4, 4, 2, 1)
@@ -65,7 +66,7 @@ def _weigh_neighbours(n: int, m: int, like: Tensor) -> Float[Tensor, "m n"]:
     return (tents / tents.sum(dim=1, keepdim=True)).to(like.dtype)
 
 
-class UNO(nn.Module):
+class UNO(GridModel):
     """U-shaped neural operator: grids of n → n/2 → n/4 → n/4 → n/2 → n points, with skips between equal grids.
 
     in_channels, out_channels: components of a and u
@@ -74,6 +75,8 @@ class UNO(nn.Module):
     n_modes: modes kept along each axis by each of the five blocks; default: PDENNEval's
     padding: zeros appended to each axis, as a fraction of its points, for fields that are not periodic
     """
+
+    title = "U-NO"
 
     def __init__(
         self,
@@ -100,18 +103,9 @@ class UNO(nn.Module):
         )
         self.project = nn.Sequential(nn.Linear(2 * d, 4 * d), nn.GELU(), nn.Linear(4 * d, out_channels))
 
-    def forward(
-        self,
-        a: Float[Tensor, "batch *space in_channels"],
-        points: Float[Tensor, "..."] | None = None,
-        weights: Float[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "batch *space out_channels"]:
-        """Evaluate u = G(a) on a uniform grid of any resolution; `weights` make no difference.
-
-        a: (batch, *space, channels)
-        points: coordinates of the grid; default: [0,1]^dim
-        """
-        z = read_grid("U-NO", self.arguments, a, points, weights, next(self.parameters()).dtype)
+    def map_grid(self, samples: Samples) -> Float[Tensor, "batch *space out_channels"]:
+        """Evaluate u = G(a) at any resolution."""
+        z = samples.as_grid(samples.z)
         lifted = self._pad(self.lift(z))
         spaces = [tuple(n // f for n in lifted.shape[1:-1]) for f in FACTORS[1:]]
         _check_points(self.arguments["n_modes"], min(lifted.shape[1:-1]))
