@@ -208,7 +208,7 @@ def predict(
 
 @app.command()
 def benchmark(
-    table: Annotated[str, typer.Argument(help="Name of a bundled table (laptop, short, paper), or a TOML file.")],
+    table: Annotated[str, typer.Argument(help="Name of a bundled table, such as laptop, or a TOML file.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder; by default runs/TABLE.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
     device: Device = "auto",

@@ -1,7 +1,7 @@
 """Predictions for the inputs of a data file, written to another one; neither is ever in memory as a whole."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,13 @@ import numpy as np
 import torch
 
 from svdno import __version__
+from svdno.data.generate import Progress
 from svdno.data.hdf5 import Contents, create_file, read_contents, write_samples
 from svdno.data.reader import SampleReader
 from svdno.errors import InputError
 from svdno.training.checkpoint import load
 from svdno.training.losses import relative_l2
 from svdno.training.surrogate import Surrogate
-
-Progress = Callable[[int, int], None]
 
 
 def predict_file(

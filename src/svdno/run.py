@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from svdno.data.dataset import Dataset, Split, load_dataset
-from svdno.data.generate import build_equation, find_or_generate, name_fields
+from svdno.data.generate import Progress, build_equation, find_or_generate, name_fields
 from svdno.data.hdf5 import read_contents
 from svdno.environment import describe_environment, pick_device
 from svdno.errors import InputError
@@ -38,8 +38,6 @@ from svdno.training.state import Epoch
 from svdno.training.surrogate import Surrogate
 
 STATE = "training.safetensors"
-
-Progress = Callable[[int, int], None]
 
 
 def find_run(

@@ -7,6 +7,7 @@ import torch
 
 from svdno import FNO, SVDNO
 from svdno.models import MODELS
+from tests.models.compiling import assert_compiles
 
 SMALL = {
     "svdno": {"hidden_channels": 8, "singular_channels": 8, "rank": 3},
@@ -167,23 +168,9 @@ def test_svd_has_the_shape_of_the_grid_and_one_entry_per_layer():
 
 @pytest.mark.parametrize("orthogonality", ["penalty", "exact", "none"])
 @pytest.mark.parametrize("kernel", ["svd", "mercer"])
-def test_compiles_without_graph_breaks(kernel, orthogonality, tmp_path):
-    """In a process of its own: the shape checks of this suite are not part of the program."""
-    import subprocess
-    import sys
-
-    program = f"""
-import torch
-from svdno import SVDNO
-model = SVDNO(1, 3, 2, 8, rank=3, singular_channels=8, kernel={kernel!r}, orthogonality={orthogonality!r})
-a = torch.randn(2, 6, 7, 1)
-compiled = torch.compile(model.forward_with_penalty, fullgraph=True, backend="aot_eager")
-u, penalty = compiled(a)
-(u.sum() + penalty).backward()
-torch.testing.assert_close(u, model(a))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_compiles_without_graph_breaks(kernel, orthogonality):
+    settings = f"rank=3, singular_channels=8, kernel={kernel!r}, orthogonality={orthogonality!r}"
+    assert_compiles(f"SVDNO(1, 3, 2, 8, {settings})", 6, 7)
 
 
 def test_parameter_count_is_that_of_an_independent_count():

@@ -1,8 +1,5 @@
 """U-Net: how far it sees, any number of points, and the statistics of its batch norms."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -13,6 +10,7 @@ from svdno.errors import InputError
 from svdno.models import UNet
 from svdno.models.unet import _pool
 from svdno.training import loop
+from tests.models.compiling import assert_compiles
 from tests.training.problems import make_data, make_surrogate
 from tests.training.test_resume import train_with_cuts
 
@@ -108,18 +106,7 @@ def test_bf16_autocast_is_close_to_float32_and_has_gradients():
 
 
 def test_compiles_without_graph_breaks():
-    """In a process of its own: the shape checks of this suite are not part of the program."""
-    program = """
-import torch
-from svdno.models import UNet
-model = UNet(1, 3, 2, 4)
-a = torch.randn(2, 16, 18, 1)
-u = torch.compile(model, fullgraph=True, backend="aot_eager")(a)
-u.sum().backward()
-torch.testing.assert_close(u, model(a))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert_compiles("UNet(1, 3, 2, 4)", 16, 18)
 
 
 @pytest.mark.parametrize(

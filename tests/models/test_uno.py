@@ -1,8 +1,5 @@
 """U-NO: its two ways from grid to grid, and the operator they make."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from scipy.ndimage import map_coordinates
@@ -12,6 +9,7 @@ from svdno.errors import InputError
 from svdno.models import UNO
 from svdno.models.fno import SpectralConvolution
 from svdno.models.uno import FourierBlock, interpolate
+from tests.models.compiling import assert_compiles
 from tests.training.problems import make_data, make_surrogate
 
 SMALL = {"hidden_channels": 4, "n_modes": [4, 2, 2, 2, 4]}
@@ -145,18 +143,7 @@ def test_saved_and_loaded_surrogate_gives_the_same_bits(tmp_path):
 
 
 def test_compiles_without_graph_breaks():
-    """In a process of its own: the shape checks of this suite are not part of the program."""
-    program = """
-import torch
-from svdno.models import UNO
-model = UNO(1, 3, 2, 4, [4, 2, 2, 2, 4], padding=0.1)
-a = torch.randn(2, 16, 18, 1)
-u = torch.compile(model, fullgraph=True, backend="aot_eager")(a)
-u.sum().backward()
-torch.testing.assert_close(u, model(a))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert_compiles("UNO(1, 3, 2, 4, [4, 2, 2, 2, 4], padding=0.1)", 16, 18)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,11 @@ class Batches:
         return Batch(a, targets, torch.linalg.vector_norm(u.flatten(1), dim=1))
 
     def _encode_all(self) -> Batch:
-        rows = range(0, len(self.data), CHUNK)
-        parts = [self._encode(self.data.inputs[i : i + CHUNK], self.data.outputs[i : i + CHUNK]) for i in rows]
-        return Batch(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        """All samples, written to their place chunk by chunk: never a second copy of them."""
+        first = self._encode(self.data.inputs[:1], self.data.outputs[:1])
+        whole = Batch(*(part.new_empty(len(self.data), *part.shape[1:]) for part in first))
+        for i in range(0, len(self.data), CHUNK):
+            rows = slice(i, i + CHUNK)
+            for place, part in zip(whole, self._encode(self.data.inputs[rows], self.data.outputs[rows]), strict=True):
+                place[rows] = part
+        return whole
