@@ -69,6 +69,7 @@ def build_surrogate(recipe: Recipe, data: Dataset, device: torch.device) -> Surr
 def measure_epoch(recipe: Recipe, data: Dataset, device: torch.device) -> dict[str, float]:
     """Seconds of an epoch and peak memory of the library's loop."""
     split = data.split()
+    torch.compiler.reset()  # or shapes seen before would make the sizes of this one variables of slower code
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

@@ -35,9 +35,11 @@ class Batches:
     def fetch(self, order: Iterable[Tensor]) -> Iterator[Batch]:
         """One batch for each tensor of sample numbers."""
         if self.resident is not None:
-            for rows in order:
-                on_device = rows.to(self.surrogate.device)
-                yield Batch(*(part[on_device] for part in self.resident))
+            batches = [torch.empty(0, dtype=torch.int64), *order]
+            # One copy for all of them: the host would wait for the GPU at each.
+            on_device = torch.cat(batches).to(self.surrogate.device).split([len(rows) for rows in batches])
+            for rows in on_device[1:]:
+                yield Batch(*(part[rows] for part in self.resident))
             return
         with ThreadPoolExecutor(max_workers=1) as reader:
             # While one batch is in use the next is read.

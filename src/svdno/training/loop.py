@@ -134,17 +134,13 @@ def _build_step(
     parameters = list(objective.model.parameters())
     on_gpu = parameters[0].is_cuda
     alone = processes() == 1
-    evaluate: nn.Module = objective if alone else DistributedDataParallel(objective)
-    if settings.compile and on_gpu:
-        # Where Triton runs the LSTMs, none of them is called that would have to be unrolled.
-        torch._dynamo.config.allow_rnn = lstm_triton.COMPILES
-        evaluate = torch.compile(evaluate)  # type: ignore[assignment]
+    evaluate = _compile(objective if alone else DistributedDataParallel(objective), settings, on_gpu)
 
     def step(a: Tensor, truth: Tensor, norms: Tensor, portion: Tensor) -> Tensor:
         optimizer.zero_grad()
         totals = torch.zeros_like(norms[:1]).expand(3)
         for part in zip(*(t.chunk(settings.accumulate) for t in (a, truth, norms)), strict=True):
-            with torch.autocast(a.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+            with _autocast(a, settings):
                 values = evaluate(*part) * (len(part[0]) / len(a))
             (portion * values[0]).backward()
             totals = totals + values.detach()
@@ -158,14 +154,31 @@ def _build_step(
 
 
 def _build_validation(objective: Objective, model: nn.Module, settings: TrainingSettings) -> Callable[..., Tensor]:
-    """The errors of the samples of a batch."""
+    """The errors of the samples of a batch, in the precision of the training."""
+    on_gpu = objective.points.is_cuda
+    evaluate = _compile(model, settings, on_gpu)
 
     @torch.no_grad()
     def validate(a: Tensor, truth: Tensor, norms: Tensor) -> Tensor:
         model.eval()
-        return objective.errors(model(a, objective.points, objective.weights), truth, norms)
+        with _autocast(a, settings):
+            y = evaluate(a, objective.points, objective.weights)
+        return objective.errors(y.to(truth.dtype), truth, norms)
 
-    return Replayed(validate) if objective.points.is_cuda and settings.capture else validate
+    return Replayed(validate) if on_gpu and settings.capture else validate
+
+
+def _compile(module: nn.Module, settings: TrainingSettings, on_gpu: bool) -> Callable[..., Tensor]:
+    """The module, with its operations fused where that is asked for and pays."""
+    if not (settings.compile and on_gpu):
+        return module
+    # Where Triton runs the LSTMs, none of them is called that would have to be unrolled.
+    torch._dynamo.config.allow_rnn = lstm_triton.COMPILES
+    return torch.compile(module)
+
+
+def _autocast(like: Tensor, settings: TrainingSettings) -> torch.autocast:
+    return torch.autocast(like.device.type, torch.bfloat16, enabled=settings.precision == "bf16")
 
 
 def _measure(data: Batches, validate: Callable[..., Tensor], batch_size: int) -> float:
