@@ -1,6 +1,6 @@
-"""The command line: svdno demo | generate | inspect | plot | train | evaluate | predict | benchmark. No logic here.
+"""The command line: svdno demo | generate | inspect | plot | train | evaluate | predict | benchmark | report.
 
-Bad input ends with a message and status 2; nobody is shown a traceback unless SVDNO_DEBUG=1.
+No logic here. Bad input ends with a message and status 2; nobody is shown a traceback unless SVDNO_DEBUG=1.
 """
 
 import json
@@ -232,6 +232,26 @@ def benchmark(
         console.print(f"failed: {cell.folder}: {(cell.folder / 'failed.txt').read_text()}", soft_wrap=True)
     if failed:
         raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of benchmarks or of runs.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder; by default FOLDER/report.")] = None,
+    solvers: Annotated[
+        Path | None, typer.Option(help="Record of the classical solvers, by benchmarks/solver_curve.py.")
+    ] = None,
+) -> None:
+    """Turn finished runs into tables with statistics, figures and one page: Markdown, LaTeX, CSV, PNG, SVG, HTML."""
+    from svdno.report.document import describe_protocols, describe_winners, write_report
+
+    output = output or folders[0] / "report"
+    collection = write_report(folders, output, solvers)
+    lines = [*map(describe_winners, collection.studies), describe_protocols(collection) or ""]
+    lines += [f"no result: {name}" for name in collection.failed]
+    lines += [f"left out: {name}" for name in collection.left_out]
+    for line in filter(None, [*lines, f"Report: {output / 'report.html'}"]):
+        Console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def main() -> None:

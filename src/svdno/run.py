@@ -25,7 +25,13 @@ from svdno.data.hdf5 import read_contents
 from svdno.environment import describe_environment, pick_device
 from svdno.errors import InputError
 from svdno.evaluation.cost import measure_speed, peak_memory
-from svdno.evaluation.records import collect_samples, collect_singular, evaluate, measure_orthogonality
+from svdno.evaluation.records import (
+    collect_samples,
+    collect_singular,
+    evaluate,
+    measure_orthogonality,
+    measure_variability,
+)
 from svdno.lookup import construct
 from svdno.models import ALL_MODELS
 from svdno.models.fitted import Fitted
@@ -183,6 +189,7 @@ def _record_evaluation(folder: Path, record: dict[str, Any], surrogate: Surrogat
             **record,
             **measure_speed(surrogate, test.inputs),
             "orthogonality": measure_orthogonality(surrogate, test),
+            "variability": measure_variability(test, surrogate.device),
             "split": split.policy,
             "test": evaluate(prediction, test),
         },

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from svdno.data.dataset import Dataset
 from svdno.evaluation.metrics import linf, relative_l2_per_time, summarise
+from svdno.evaluation.variability import spatial_variability
 from svdno.models import SVDNO
 from svdno.training.losses import relative_l2
 from svdno.training.surrogate import Surrogate
@@ -15,6 +16,9 @@ from svdno.training.surrogate import Surrogate
 # How many inputs the recorded singular values come from, and how many leading functions are kept.
 SPECTRUM_SAMPLES = 16
 LEADING = 4
+
+# How many solutions β is measured on, in float64: 25 passes over them in two dimensions.
+VARIABILITY_SAMPLES = 16
 
 
 def evaluate(prediction: Tensor, test: Dataset) -> dict[str, Any]:
@@ -71,6 +75,11 @@ def measure_orthogonality(surrogate: Surrogate, test: Dataset) -> float | None:
     if (model := _svd_model(surrogate)) is None:
         return None
     return model.orthogonality(*_model_inputs(surrogate, test)).item()
+
+
+def measure_variability(test: Dataset, device: torch.device) -> float:
+    """β of the first test solutions: how rough the data set is."""
+    return spatial_variability(test.outputs[:VARIABILITY_SAMPLES].to(device))
 
 
 def _svd_model(surrogate: Surrogate) -> SVDNO | None:

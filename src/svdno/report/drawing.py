@@ -24,7 +24,7 @@ def draw_panel(panel: Axes, axes: list[Axis], values: Array, scale: dict[str, An
         panel.set_ylim(scale["vmin"] - margin, scale["vmax"] + margin)
         return panel.plot(axes[0][1], values, color="#333333", linewidth=1.5)
     panel.set_ylabel(axes[1][0], rotation=0, horizontalalignment="right")
-    mesh = panel.pcolormesh(axes[0][1], axes[1][1], values, shading="nearest", **scale)
+    mesh = panel.pcolormesh(axes[0][1], axes[1][1], values, shading="nearest", rasterized=True, **scale)
     if axes[1][0] != "t":
         panel.set_aspect("equal")
     if bar:

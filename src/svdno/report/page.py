@@ -6,14 +6,14 @@ from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from svdno.errors import InputError
 from svdno.report.plots import figure_name, write_figures
 from svdno.report.records import Run
 from svdno.report.tables import best_row, comparison, details, labels, order_by_error, percent, statistic
 
-_SHARED = {  # kind: title, alternative text, caption
+SHARED_TEXTS = {  # kind: title, alternative text, caption
     "training": (
         "Training",
         "Two line charts of the validation error on a logarithmic scale, one line per model.",
@@ -27,7 +27,7 @@ _SHARED = {  # kind: title, alternative text, caption
         "build up as the solution evolves.",
     ),
 }
-_OWN = {
+OWN_TEXTS = {
     "predictions": (
         "Predictions of {label}",
         "Grid of panels: input, truth, prediction and their difference, one row per test sample.",
@@ -64,16 +64,9 @@ class Picture:
 def write_page(runs: list[Run], folder: Path) -> Path:
     """Write the figures and `folder`/report.html, one file that needs nothing beside it."""
     _check_same_equation(runs)
-    templates = Environment(
-        loader=PackageLoader("svdno", "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     header, rows = comparison(runs)
     best = best_row(runs)
-    html = templates.get_template("page.html.j2").render(
+    html = read_template("page.html.j2").render(
         title=runs[0].metrics["title"],
         labels=labels(runs),
         result=describe_result(runs),
@@ -88,6 +81,17 @@ def write_page(runs: list[Run], folder: Path) -> Path:
     path = folder / "report.html"
     path.write_text(html, encoding="utf-8")
     return path
+
+
+def read_template(name: str) -> Template:
+    """A template of this package; what it is given is escaped, and what it is not given is an error."""
+    return Environment(
+        loader=PackageLoader("svdno", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template(name)
 
 
 def describe_result(runs: list[Run]) -> str:
@@ -107,9 +111,9 @@ def describe_result(runs: list[Run]) -> str:
 def collect_pictures(runs: list[Run], folder: Path) -> list[Picture]:
     """Write the figures and embed them in reading order: predictions, learning curves, singular functions."""
     written = write_figures(runs, folder)
-    texts = dict(_SHARED)
+    texts = dict(SHARED_TEXTS)
     for label, run in zip(labels(runs), runs, strict=True):
-        for kind, (title, alternative, caption) in _OWN.items():
+        for kind, (title, alternative, caption) in OWN_TEXTS.items():
             filled = title.format(label=label), alternative, caption.format(label=label)
             texts[figure_name(run, kind, folder)] = filled
     names = sorted(written, key=lambda name: _ORDER.index(name.rsplit("/", 1)[-1]))

@@ -57,10 +57,12 @@ def error_over_time(runs: list[Run]) -> Figure:
     """Draw the mean relative L2 error of all runs at each recorded time."""
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     panel = figure.subplots()
+    dated = all(run.has_samples for run in runs)  # without the samples only the number of a time is known
     for position, (label, run) in enumerate(zip(labels(runs), runs, strict=True)):
         error = 100 * np.array(run.metrics["test"]["per_time"], dtype=float)
-        panel.plot(run.samples()["times"], error, label=label, marker="o", markersize=3, **choose_line(position))
-    panel.set(xlabel="time t", ylabel="test error, mean relative L2 (%)")
+        times = run.samples()["times"] if dated else np.arange(len(error))
+        panel.plot(times, error, label=label, marker="o", markersize=3, **choose_line(position))
+    panel.set(xlabel="time t" if dated else "number of the output time", ylabel="test error, mean relative L2 (%)")
     panel.set_ylim(bottom=0)
     panel.grid(alpha=0.3)
     add_legend(figure, panel)

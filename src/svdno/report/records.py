@@ -33,6 +33,11 @@ class Run:
     history: dict[str, Array]
     recipe: str
 
+    @property
+    def has_samples(self) -> bool:
+        """Whether test samples were kept with the records."""
+        return (self.folder / "samples.npz").exists()
+
     def samples(self) -> dict[str, Array]:
         """Read the recorded test samples: truth, prediction, input and where they live."""
         return _read(self.folder / "samples.npz", lambda path: _parse_arrays(path, SAMPLES))
