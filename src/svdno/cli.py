@@ -243,11 +243,11 @@ def report(
     ] = None,
 ) -> None:
     """Turn finished runs into tables with statistics, figures and one page: Markdown, LaTeX, CSV, PNG, SVG, HTML."""
-    from svdno.report.document import describe_protocols, describe_winners, write_report
+    from svdno.report.document import describe_protocols, describe_results, write_report
 
     output = output or folders[0] / "report"
     collection = write_report(folders, output, solvers)
-    lines = [*map(describe_winners, collection.studies), describe_protocols(collection) or ""]
+    lines = [*describe_results(collection), describe_protocols(collection) or ""]
     lines += [f"no result: {name}" for name in collection.failed]
     lines += [f"left out: {name}" for name in collection.left_out]
     for line in filter(None, [*lines, f"Report: {output / 'report.html'}"]):

@@ -33,7 +33,7 @@ def tabulate_cost(study: Study) -> Sheet:
         "Latency is of one sample from input field to solution, samples / s in batches of 32. Times compare only "
         f"between runs that had the same device to themselves; here: {', '.join(list_devices(study))}."
     )
-    return Sheet("cost", "Cost", header, rows, note, words=2, groups=True)
+    return Sheet("cost", "Cost of training and use", header, rows, note, words=2, groups=True)
 
 
 def tabulate_break_even(study: Study, curves: Curves) -> Sheet | None:

@@ -38,13 +38,22 @@ def write_report(folders: list[Path], output: Path, solvers: Path | None = None)
     return collection
 
 
+def describe_results(collection: Collection) -> list[str]:
+    """One sentence for each study: who has the smallest errors."""
+    several = len(collection.studies) > 1
+    return [
+        (f"{number}. {study.name}. " if several else "") + describe_winners(study)
+        for number, study in enumerate(collection.studies, start=1)
+    ]
+
+
 def describe_winners(study: Study) -> str:
     """Say which method has the smallest error on each equation, and how SVD-NO does where it is another."""
     parts = []
     for equation, title in study.equations.items():
         best, ours = min(study.of(equation), key=lambda e: e.error), study.find(equation, published.REFERENCE)
         beside = f" ({published.REFERENCE} {percent(ours.error)})" if ours and ours is not best else ""
-        parts.append(f"{shorten(title)} {best.label} {percent(best.error)}{beside}")
+        parts.append(f"{best.label} on {shorten(title)}, {percent(best.error)}{beside}")
     return f"Smallest mean relative L2 error: {'; '.join(parts)}."
 
 
@@ -52,10 +61,9 @@ def describe_protocols(collection: Collection) -> str | None:
     """Say that there are several protocols and are shown apart; None for one."""
     if len(collection.studies) == 1:
         return None
-    names = ", ".join(f"{number}. {study.name}" for number, study in enumerate(collection.studies, start=1))
     return (
         f"These runs are of {len(collection.studies)} protocols: other data, another budget, or another recipe of the "
-        f"same method. Each has tables of its own, and no number is averaged over two of them: {names}."
+        f"same method. Each has tables of its own, and no number is averaged over two of them."
     )
 
 
@@ -73,7 +81,7 @@ def _write_item(item: Item, output: Path) -> None:
 
 
 def _to_markdown(collection: Collection, sections: list[Section]) -> str:
-    lines = ["# Comparison of neural operators", *map(describe_winners, collection.studies)]
+    lines = ["# Comparison of neural operators", *describe_results(collection)]
     if text := describe_protocols(collection):
         lines.append(text)
     for section in sections:
@@ -92,7 +100,7 @@ def _to_markdown(collection: Collection, sections: list[Section]) -> str:
 
 def _to_html(collection: Collection, sections: list[Section], output: Path) -> str:
     return read_template("report.html.j2").render(
-        results=list(map(describe_winners, collection.studies)),
+        results=describe_results(collection),
         protocols=describe_protocols(collection),
         sections=[(section.title, [_embed(item, output) for item in section.items]) for section in sections],
         troubles=_list_troubles(collection),

@@ -21,7 +21,7 @@ def tabulate_errors(study: Study) -> Sheet:
         columns.append((shorten(title), _estimate_column(study, equation, "relative_l2", 100.0)))
         theirs = [published.find_error(equation, label) for label in study.labels]
         if any(theirs):
-            columns.append(("published", [word(text) for text in theirs]))
+            columns.append((f"{shorten(title)}, published", [word(text) for text in theirs]))
     note = (
         f"Mean over the test samples of 100 ‖u − û‖ / ‖u‖, the start frame included. {_INTERVALS} {_MARKS} The columns "
         "“published” hold the paper's numbers, on the authors' data and by their protocol; they were not measured here."
@@ -84,7 +84,8 @@ def tabulate_ablations(study: Study) -> Sheet | None:
             ])  # fmt: skip
     if not rows:
         return None
-    header = ["Equation", "Method", "Rel. L2 (%)", "published", "s / epoch", "published", "L_ortho", "published"]
+    measured = ("Rel. L2 (%)", "s / epoch", "L_ortho")
+    header = ["Equation", "Method", *(text for name in measured for text in (name, f"{name}, published"))]
     note = (
         f"{_INTERVALS} {_MARKS} L_ortho is the mean squared deviation of the singular functions from orthonormality "
         "on the test inputs. The columns “published” hold the paper's numbers, its seconds on one L40."
@@ -116,8 +117,8 @@ def _test_columns(entries: list[Entry], reference: Entry) -> list[tuple[str, lis
     found = [tests.get(entry.label) for entry in entries]
     return [
         ("Gain (%)", [quantity(one.improvement if one else None) for one in found]),
-        ("p, t-test", [quantity(one.t_test if one else None) for one in found]),
-        ("p, Wilcoxon", [quantity(one.wilcoxon if one else None) for one in found]),
+        ("t-test p", [quantity(one.t_test if one else None) for one in found]),
+        ("Wilcoxon p", [quantity(one.wilcoxon if one else None) for one in found]),
     ]
 
 

@@ -55,7 +55,7 @@ def draw_trend(trend: Trend) -> Figure:
     panel = figure.subplots()
     panel.plot(trend.x, trend.y, "o", color=COLOURS[0], label="measured here", zorder=3)
     for name, x, y in zip(trend.names, trend.x, trend.y, strict=True):
-        panel.annotate(name, (x, y), xytext=(6, 5), textcoords="offset points", fontsize="small")
+        panel.annotate(name, (x, y), xytext=(0, 7), textcoords="offset points", fontsize="small", ha="center")
     theirs = [(beta, published.find_improvement(name) or 0.0) for name, beta in published.VARIABILITY.items()]
     panel.plot(*zip(*theirs, strict=True), "o", color="#777777", markerfacecolor="none", label="published")
     if trend.fit is not None:

@@ -23,7 +23,7 @@ from svdno.report.drawing import (
     use_log_scale,
 )
 from svdno.report.records import Array, Run
-from svdno.report.tables import labels, percent
+from svdno.report.tables import labels, percent, statistic
 
 
 def predictions(run: Run) -> Figure:
@@ -63,8 +63,11 @@ def error_over_time(runs: list[Run]) -> Figure:
         times = run.samples()["times"] if dated else np.arange(len(error))
         panel.plot(times, error, label=label, marker="o", markersize=3, **choose_line(position))
     panel.set(xlabel="time t" if dated else "number of the output time", ylabel="test error, mean relative L2 (%)")
-    panel.set_ylim(bottom=0)
-    panel.grid(alpha=0.3)
+    if _spans_a_decade(runs):
+        use_log_scale([panel])
+    else:
+        panel.set_ylim(bottom=0)
+        panel.grid(alpha=0.3)
     add_legend(figure, panel)
     return figure
 
@@ -198,6 +201,12 @@ def _draw_history(panel: Axes, run: Run, column: str, **style: Any) -> None:
     panel.plot(horizontal[known], error[known], **style)
     kept = run.history["epoch"] == run.metrics["best_epoch"]
     panel.plot(horizontal[kept], error[kept], "o", color=style["color"], markersize=6)
+
+
+def _spans_a_decade(runs: list[Run]) -> bool:
+    """Whether the mean errors of the runs are so far apart that a linear axis would hide the smaller ones."""
+    means = [mean for run in runs if (mean := statistic(run, "relative_l2", "mean"))]
+    return max(means, default=1.0) > 10 * min(means, default=1.0)
 
 
 def _singular(run: Run) -> dict[str, Array]:

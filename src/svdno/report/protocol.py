@@ -26,7 +26,7 @@ def tabulate_protocol(study: Study) -> Sheet:
         f"Runs: {study.name}. Weights are those of the epoch with the smallest validation error; the test samples take "
         "no part in training or in this choice. All methods of an equation had the same samples and split."
     )
-    return Sheet("protocol", "Protocol", header, rows, note, words=len(header))
+    return Sheet("protocol", "Samples, seeds and machine", header, rows, note, words=len(header))
 
 
 def _metrics(entries: list[Entry], key: str) -> Iterable[Any]:

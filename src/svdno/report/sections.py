@@ -110,10 +110,10 @@ def _show_equation(study: Study, equation: str, curves: Curves) -> list[Item]:
     name = f"{equation}-" if equation.replace("-", "").isalnum() else f"data-{list(study.equations).index(equation)}-"
     items: list[Item] = [
         tabulate_details(study, equation),
-        _try(name + "training", SHARED_TEXTS["training"], lambda: training(runs)),
+        _try(name + "training", _of_first_seed("training"), lambda: training(runs)),
     ]
     if any(len(run.metrics["test"]["per_time"]) > 1 for run in runs):
-        items.append(_try(name + "time", SHARED_TEXTS["error_over_time"], lambda: error_over_time(runs)))
+        items.append(_try(name + "time", _of_first_seed("error_over_time"), lambda: error_over_time(runs)))
     if shown.has_samples:
         title, alternative, caption = (text.format(label=reference.label) for text in OWN_TEXTS["predictions"])
         items.append(_try(name + "predictions", (title, alternative, caption), lambda: predictions(shown)))
@@ -140,6 +140,11 @@ def _try(name: str, texts: tuple[str, str, str], draw: Callable[[], Figure]) -> 
         return Illustration(name, *texts, draw())
     except InputError as error:
         return Missing(f"{texts[0]} is not drawn: {error}")
+
+
+def _of_first_seed(kind: str) -> tuple[str, str, str]:
+    title, alternative, caption = SHARED_TEXTS[kind]
+    return title, alternative, f"{caption} Each method is shown with its first seed."
 
 
 def _first_run(entry: Entry) -> Run:

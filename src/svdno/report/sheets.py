@@ -16,7 +16,7 @@ _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "±": r"$\pm$", "∞": r"$\infty$", "×": r"$\times$", "−": "$-$", "–": "--", "—": "---", "β": r"$\beta$",
-    "σ": r"$\sigma$", "²": r"$^2$", "≤": r"$\leq$", "…": r"\dots{}",
+    "σ": r"$\sigma$", "²": r"$^2$", "≤": r"$\leq$", "…": r"\dots{}", "‖": r"$\|$",
 }  # fmt: skip
 
 
@@ -110,14 +110,14 @@ def to_latex(sheet: Sheet) -> str:
 
 
 def to_csv(sheet: Sheet) -> str:
-    """Numbers in full; a column with intervals is followed by one of their half widths."""
+    """Numbers in full, nothing for –; a column with intervals is followed by one of their half widths."""
     wide = [any(row[i].half_width is not None for row in sheet.rows) for i in range(len(sheet.header))]
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     names = ((text, f"{text}, half width of the interval") for text in sheet.header)
     writer.writerow([name for pair, two in zip(names, wide, strict=True) for name in pair[: 1 + two]])
     for row in sheet.rows:
-        pairs = ((cell.text if cell.value is None else repr(cell.value), cell.half_width) for cell in row)
+        pairs = ((cell.text.strip("–") if cell.value is None else repr(cell.value), cell.half_width) for cell in row)
         writer.writerow([item for pair, two in zip(pairs, wide, strict=True) for item in pair[: 1 + two]])
     return buffer.getvalue()
 

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from svdno.errors import InputError
+from svdno.report.tables import number
 
 Array = NDArray[np.float64]
 
@@ -25,16 +26,19 @@ class Interval:
     count: int
 
     def format(self, factor: float = 1.0) -> str:
-        """Write "0.37 ± .042": half the width with two significant digits, the mean to the first of them."""
+        """Write "0.37 ± .042": half the width with two significant digits, the mean to the first of them.
+
+        The mean keeps two significant digits of its own where the interval is wide.
+        """
         mean = factor * self.mean
         if self.half_width is None:
-            return f"{mean:#.2g} (1 seed, no interval)"
+            return f"{number(mean)} (1 seed, no interval)"
         half = factor * self.half_width
         if half == 0:
-            return f"{mean:#.2g} ± 0"
-        decimals = max(1 - math.floor(math.log10(half)), 0)
+            return f"{number(mean)} ± 0"
+        decimals = max(_second_decimal(half), 0)
         width = f"{half:.{decimals}f}"
-        return f"{mean:.{max(decimals - 1, 0)}f} ± {width.removeprefix('0')}"
+        return f"{mean:.{max(decimals - 1, _second_decimal(mean), 0)}f} ± {width.removeprefix('0')}"
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,11 @@ def correct_for_many(p_values: Sequence[float]) -> list[float]:
     corrected = np.empty_like(p)
     corrected[order] = np.maximum.accumulate(np.minimum(1, np.arange(len(p), 0, -1) * p[order]))
     return corrected.tolist()
+
+
+def _second_decimal(value: float) -> int:
+    """The decimal place of a number's second significant digit, at most that of 1e-12."""
+    return 1 - math.floor(math.log10(max(abs(value), 1e-12)))
 
 
 def _average_over_seeds(errors: ArrayLike) -> Array:
