@@ -15,6 +15,7 @@ from svdno.data.generate import name_fields, read_equation
 from svdno.data.hdf5 import Contents, read_contents
 from svdno.data.memory import free_memory
 from svdno.data.reader import SampleReader
+from svdno.equations import Equation
 from svdno.errors import InputError, choose
 from svdno.grid import PLACEMENTS, Grid
 from svdno.recipe import DataSettings
@@ -57,6 +58,7 @@ class Dataset:
     outputs: (samples, times, *space, output fields), in memory or in a file
     grid: where both are sampled
     times: of the outputs
+    equation: that they solve, where it is known
     """
 
     inputs: Tensor
@@ -65,6 +67,7 @@ class Dataset:
     times: Float[Tensor, " times"]
     input_fields: tuple[str, ...]
     output_fields: tuple[str, ...]
+    equation: Equation | None = None
 
     def __post_init__(self) -> None:
         samples, space = self.inputs.shape[0], self.grid.shape
@@ -147,6 +150,7 @@ def load_dataset(path: Path, settings: DataSettings) -> Dataset:
         times=times,
         input_fields=input_fields,
         output_fields=output_fields,
+        equation=read_equation(contents, settings),
     )
     # Training on a CPU keeps a second, normalised copy.
     fits = 3 * data.nbytes < free_memory(torch.device("cpu"))

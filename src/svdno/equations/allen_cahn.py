@@ -85,4 +85,4 @@ class AllenCahn:
     ) -> Float[Tensor, "samples intervals x 1"]:
         """u_t − ε u_xx − r (u − u³) of a trajectory at the output times, by the trapezoidal rule in time."""
         rate = self.diffusion * second_derivative(u[..., 0], 2.0).unsqueeze(-1) + self.reaction * (u - u**3)
-        return trapezoidal_residual(u, rate, self.times)
+        return trapezoidal_residual(u, rate, self.end / (self.frames - 1))

@@ -80,7 +80,7 @@ class DiffusionReaction:
     ) -> Float[Tensor, "samples intervals x 1"]:
         """u_t − ν u_xx − ρ u (1 − u) of a trajectory at the output times, by the trapezoidal rule in time."""
         rate = self.diffusion * second_derivative(u[..., 0], 1.0).unsqueeze(-1) + self.reaction * u * (1 - u)
-        return trapezoidal_residual(u, rate, self.times)
+        return trapezoidal_residual(u, rate, self.end / (self.frames - 1))
 
 
 def _draw_start(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:

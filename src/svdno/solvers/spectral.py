@@ -55,8 +55,7 @@ def solve_semilinear(
 
 
 def trapezoidal_residual(
-    u: Float[Tensor, "samples times *rest"], rate: Float[Tensor, "samples times *rest"], times: Float[Tensor, " times"]
+    u: Float[Tensor, "samples times *rest"], rate: Float[Tensor, "samples times *rest"], step: float
 ) -> Float[Tensor, "samples intervals *rest"]:
     """(u^{m+1} − u^m)/Δt − ½(F^m + F^{m+1}) of u_t = F(u) between consecutive times: second order in Δt."""
-    step = times.diff().to(u).reshape(-1, *[1] * (u.ndim - 2))
     return u.diff(dim=1) / step - (rate[:, 1:] + rate[:, :-1]) / 2

@@ -68,7 +68,7 @@ def _train(
 ) -> list[Epoch]:
     model, samples = surrogate.model, len(training_set)
     fitted, held_out = Batches(surrogate, training_set), Batches(surrogate, validation_set)
-    objective = _build_objective(surrogate, settings)
+    objective = Objective(surrogate, settings.penalty, settings.terms, training_set.equation)
     optimizer = _build_optimizer(model, settings)
     average = AveragedModel(model, settings.average)
     step = _build_step(objective, optimizer, average, settings)
@@ -110,12 +110,6 @@ def _train(
     model.load_state_dict(state.best_weights)
     model.eval()
     return state.history
-
-
-def _build_objective(surrogate: Surrogate, settings: TrainingSettings) -> Objective:
-    points, weights = surrogate.locate(surrogate.grid.shape)
-    scale = points.new_tensor(surrogate.output_normalizer.std).repeat(len(surrogate.times))
-    return Objective(surrogate.model, points, weights, scale, settings.penalty, settings.terms)
 
 
 def _build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

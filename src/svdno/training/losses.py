@@ -1,13 +1,15 @@
 """What training minimises."""
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from svdno.errors import InputError
+from svdno.data.normalizer import Normalizer
+from svdno.training.surrogate import Surrogate
+from svdno.training.terms import Fields, Setting, build_terms
 
 
 def relative_l2(
@@ -17,21 +19,6 @@ def relative_l2(
     return torch.linalg.vector_norm((prediction - truth).flatten(1), dim=1) / torch.linalg.vector_norm(
         truth.flatten(1), dim=1
     )
-
-
-def relative_h1(
-    prediction: Float[Tensor, "batch *space channels"], truth: Float[Tensor, "batch *space channels"]
-) -> Float[Tensor, ""]:
-    """Mean of ‖∇û_i − ∇u_i‖₂ / ‖∇u_i‖₂ with differences between neighbouring points for ∇."""
-    wrong, whole = (
-        sum(torch.diff(f, dim=axis).square().flatten(1).sum(dim=1) for axis in range(1, f.ndim - 1))
-        for f in (prediction - truth, truth)
-    )
-    return (wrong / whole).sqrt().mean()  # type: ignore[union-attr]
-
-
-# Further terms of the loss, of prediction and truth in normalised units; a new one is one function and one line.
-TERMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"h1": relative_h1}
 
 
 @runtime_checkable
@@ -47,33 +34,26 @@ class Objective(nn.Module):
 
     A module of its own, so that a wrapper around it (DDP, torch.compile) sees one forward pass for all terms.
 
-    points, weights: where the fields are sampled, as the model sees it
-    scale: standard deviation of each output channel, which turns errors of normalised fields into physical ones
+    surrogate: whose model is trained
     penalty: weight of the model's penalty
     terms: name in TERMS → weight
+    equation: that the data solve, for the terms that ask
     """
 
-    points: Tensor
-    weights: Tensor
-    scale: Tensor
-
     def __init__(
-        self,
-        model: nn.Module,
-        points: Tensor,
-        weights: Tensor,
-        scale: Float[Tensor, " channels"],
-        penalty: float,
-        terms: Mapping[str, float],
+        self, surrogate: Surrogate, penalty: float, terms: Mapping[str, float], equation: Any | None = None
     ) -> None:
         super().__init__()
-        for name in terms:
-            if name not in TERMS:
-                raise InputError(f"unknown term {name!r} in training.terms; there is {', '.join(TERMS)}.")
-        self.model = model
+        self.model = surrogate.model
         self.penalty = penalty
-        self.terms = dict(terms)
-        self.points, self.weights, self.scale = points, weights, scale
+        self.points, self.weights = surrogate.locate(surrogate.grid.shape)
+        self.input_scale = _place(surrogate.input_normalizer, self.points)
+        self.output_scale = _place(surrogate.output_normalizer, self.points)
+        self.times = len(surrogate.times)
+        self.scale = self.output_scale[1].repeat(self.times)
+        s = surrogate
+        setting = Setting(s.grid, s.times, s.input_normalizer, s.output_normalizer, equation)
+        self.terms = build_terms(terms, setting)
 
     def errors(
         self,
@@ -94,6 +74,21 @@ class Objective(nn.Module):
         y = y.to(truth.dtype)
         error = self.errors(y, truth, norms).mean()
         loss = error + self.penalty * penalty
-        for name, weight in self.terms.items():
-            loss = loss + weight * TERMS[name](y, truth)
+        if self.terms:
+            batch = Fields(self._as_frames(y), self._as_frames(truth), _decode(a, *self.input_scale), norms)
+            for weight, term in self.terms:
+                loss = loss + weight * term(batch).mean()
         return torch.stack([loss, error.detach(), penalty.detach()])
+
+    def _as_frames(self, y: Float[Tensor, "batch *space channels"]) -> Float[Tensor, "batch times *space fields"]:
+        """The model's output in physical units, times first."""
+        return _decode(y.unflatten(-1, (self.times, -1)).movedim(-2, 1), *self.output_scale)
+
+
+def _place(normalizer: Normalizer, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations where the fields are: a recorded step must not wait for the host."""
+    return like.new_tensor(normalizer.mean), like.new_tensor(normalizer.std)
+
+
+def _decode(y: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    return y * std + mean
