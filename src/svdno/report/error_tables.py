@@ -41,7 +41,7 @@ def tabulate_linf(study: Study) -> Sheet:
 def tabulate_details(study: Study, equation: str) -> Sheet:
     """All error statistics of one equation, and the tests of its reference method against the others."""
     entries, reference = study.of(equation), study.reference(equation)
-    columns = [("Seeds", [Cell(str(len(entry.runs)), len(entry.runs)) for entry in entries])]
+    columns = [("Seeds", [word(len(entry.runs)) for entry in entries])]
     for title, metric, name in (
         ("Mean", "relative_l2", "mean"),
         ("Without start", "relative_l2_without_start", "mean"),
