@@ -8,6 +8,7 @@ from torch import nn
 from svdno.models.deeponet import DeepONet
 from svdno.models.fno import FNO
 from svdno.models.mpnn import MPNN
+from svdno.models.peers import PEERS
 from svdno.models.svdno import SVDNO
 from svdno.models.trivial import TRIVIAL
 from svdno.models.unet import UNet
@@ -22,7 +23,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "mpnn": MPNN,
 }
 
-# With the methods that are fitted in closed form instead of trained.
-ALL_MODELS: dict[str, type[nn.Module]] = {**MODELS, **TRIVIAL}
+# With those of another package, and the methods that are fitted in closed form instead of trained.
+ALL_MODELS: dict[str, type[nn.Module]] = {**MODELS, **PEERS, **TRIVIAL}
 
 __all__ = ["ALL_MODELS", "FNO", "MODELS", "MPNN", "SVDNO", "UNO", "DeepONet", "UNet"]

@@ -92,7 +92,7 @@ class UNO(GridModel):
         modes = list(MODES[dim] if n_modes is None else n_modes)
         arguments = {"in_channels": in_channels, "out_channels": out_channels, "dim": dim, "hidden_channels": d}
         check_counts(arguments, *arguments)
-        _check_settings(modes, padding)
+        check_settings(modes, padding)
         super().__init__()
         self.arguments: dict[str, Any] = {**arguments, "n_modes": modes, "padding": padding}
         self.lift = nn.Sequential(nn.Linear(dim + in_channels, d), nn.GELU(), nn.Linear(d, d))
@@ -122,7 +122,8 @@ class UNO(GridModel):
         return F.pad(v, (0, 0, *(size for end in reversed(ends) for size in (0, end))))
 
 
-def _check_settings(modes: list[int], padding: float) -> None:
+def check_settings(modes: list[int], padding: float) -> None:
+    """Check the modes of the five blocks and the padding."""
     if len(modes) != 5 or not all(type(m) is int and m >= 1 for m in modes):
         raise InputError(f"`n_modes` must be five whole numbers of at least 1, one per block, got {modes}.")
     if not 0 <= padding < float("inf"):
