@@ -55,14 +55,14 @@ def test_a_second_report_is_the_same_and_does_not_read_the_first(tmp_path):
 
 def test_what_takes_no_part_is_printed_by_name(tmp_path):
     write_comparison(tmp_path)
-    (write_cell(tmp_path, "darcy", "unet", 0, [0.1] * 10) / "metrics.json").write_text("{")
+    (write_cell(tmp_path, "darcy", "uno", 0, [0.1] * 10) / "metrics.json").write_text("{")
     failed = write_cell(tmp_path, "darcy", "pino", 0, [0.1] * 10)
     (failed / "metrics.json").unlink()
     (failed / "failed.txt").write_text("error: out of memory")
     done = run(".", "-o", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "no result: darcy/pino/seed-0: error: out of memory" in done.stdout
-    assert "left out: darcy/unet/seed-0" in done.stdout
+    assert "left out: darcy/uno/seed-0" in done.stdout
 
 
 def test_a_folder_without_a_finished_run_ends_with_a_message_and_status_2(tmp_path):

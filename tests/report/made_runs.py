@@ -86,11 +86,11 @@ def make_metrics(equation: str, label: str, seed: int, errors: Any) -> dict[str,
 
 
 def write_comparison(root: Path, samples: int = 10) -> dict[str, np.ndarray]:
-    """Two equations, three methods, three seeds; returns the errors (seeds, samples) of Allen–Cahn by label."""
+    """Two equations, four methods, three seeds; returns the errors (seeds, samples) of Allen–Cahn by label."""
     rng = np.random.default_rng(0)
-    names = {"svdno": "SVD-NO", "fno": "FNO", "mercer": "Mercer"}
+    names = {"svdno": "SVD-NO", "fno": "FNO", "mercer": "Mercer", "unet": "U-Net"}
     errors = {}
-    for equation, scales in (("allen-cahn", (1.0, 1.3, 2.0)), ("darcy", (3.0, 2.0, 4.0))):
+    for equation, scales in (("allen-cahn", (1.0, 1.3, 2.0, 6.0)), ("darcy", (3.0, 2.0, 4.0, 6.0))):
         for (method, label), scale in zip(names.items(), scales, strict=True):
             drawn = 0.01 * scale * rng.lognormal(0.0, 0.3, (3, samples))
             for seed in range(3):

@@ -17,7 +17,7 @@ def test_runs_of_a_benchmark_are_grouped_by_equation_method_and_seed(tmp_path):
     write_comparison(tmp_path / "table")
     (study,) = collect([tmp_path / "table"]).studies
     assert list(study.equations) == ["allen-cahn", "darcy"]
-    assert study.labels == ["SVD-NO", "FNO", "Mercer"]
+    assert {entry.label for entry in study.entries} == {"SVD-NO", "FNO", "Mercer", "U-Net"}
     assert [run.metrics["seed"] for run in study.find("darcy", "FNO").runs] == [0, 1, 2]
     assert study.reference("darcy").label == "SVD-NO"
 
@@ -25,7 +25,7 @@ def test_runs_of_a_benchmark_are_grouped_by_equation_method_and_seed(tmp_path):
 def test_a_single_run_folder_is_found_wherever_it_lies(tmp_path):
     run = write_run(tmp_path / "paper" / "allen-cahn-seed0", "allen-cahn", "SVD-NO", 0, ERRORS, SVDNO)
     (study,) = collect([run]).studies
-    assert (study.name, study.labels) == ("paper", ["SVD-NO"])
+    assert (study.name, study.contenders) == ("paper", ["SVD-NO"])
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_half_written_or_foreign_record_is_left_out_and_named(tmp_path, text, 
     broken = write_cell(tmp_path, "allen-cahn", "fno", 0, ERRORS)
     (broken / "metrics.json").write_text(text)
     collection = collect([tmp_path])
-    assert collection.studies[0].labels == ["svdno"]
+    assert collection.studies[0].contenders == ["svdno"]
     (line,) = collection.left_out
     assert str(broken) in line
     assert message in line
@@ -73,7 +73,7 @@ def test_failed_unfinished_and_diverged_runs_are_named_and_take_no_part(tmp_path
     assert sorted(line.split("fno/")[1] for line in collection.failed) == [
         "seed-0: error: out of memory", "seed-1: not finished", "seed-2: its test error is not finite",
     ]  # fmt: skip
-    assert collection.studies[0].labels == ["svdno"]
+    assert collection.studies[0].contenders == ["svdno"]
 
 
 def test_folders_without_a_finished_run_are_refused(tmp_path):
@@ -98,7 +98,7 @@ def test_another_protocol_is_never_averaged_with_the_first(tmp_path, settings):
 def test_budgets_stay_apart_where_their_methods_differ(tmp_path):
     write_cell(tmp_path / "short", "allen-cahn", "svdno", 0, ERRORS)
     write_cell(tmp_path / "paper", "allen-cahn", "fno", 0, ERRORS, settings={"training.epochs": 500})
-    assert [study.labels for study in collect([tmp_path]).studies] == [["fno"], ["svdno"]]
+    assert [study.contenders for study in collect([tmp_path]).studies] == [["fno"], ["svdno"]]
 
 
 def test_one_benchmark_may_give_its_methods_different_epochs(tmp_path):
@@ -128,7 +128,7 @@ def test_methods_that_share_a_label_are_told_apart_by_their_names(tmp_path):
     for method, rank in (("wide", 16), ("narrow", 4)):
         write_cell(tmp_path, "allen-cahn", method, 0, ERRORS, "SVD-NO", {"name": "svdno", "rank": rank})
     (study,) = collect([tmp_path]).studies
-    assert study.labels == ["SVD-NO (narrow)", "SVD-NO (wide)"]
+    assert study.contenders == ["SVD-NO (narrow)", "SVD-NO (wide)"]
 
 
 def test_records_from_before_errors_by_sample_are_still_read(tmp_path):
@@ -139,3 +139,22 @@ def test_records_from_before_errors_by_sample_are_still_read(tmp_path):
     entry = collect([tmp_path]).studies[0].entries[0]
     assert entry.errors_by_sample() is None
     assert entry.average("variability") is None
+
+
+def test_variants_of_a_method_follow_it_and_ablations_and_ranks_stay_out_of_the_first_table(tmp_path):
+    for label in ("POD", "U-NO", "FNO", "FNO, tuned", "SVD-NO"):
+        method = label.lower()
+        write_cell(tmp_path, "allen-cahn", method, 0, ERRORS, label, SVDNO if label == "SVD-NO" else None)
+    write_cell(tmp_path, "allen-cahn", "mercer", 0, ERRORS, "Mercer")
+    write_cell(tmp_path, "allen-cahn", "rank-3", 0, ERRORS, "SVD-NO, L = 3", SVDNO | {"rank": 3})
+    (study,) = collect([tmp_path]).studies
+    assert study.contenders == ["SVD-NO", "FNO", "FNO, tuned", "U-NO", "POD"]
+    assert [entry.label for entry in study.ablations("allen-cahn")] == ["Mercer"]
+    assert [entry.label for entry in study.ranks("allen-cahn")] == ["SVD-NO, L = 3", "SVD-NO"]
+
+
+def test_ablations_alone_are_compared_with_each_other(tmp_path):
+    for method in ("mercer", "dense"):
+        write_cell(tmp_path, "allen-cahn", method, 0, ERRORS)
+    (study,) = collect([tmp_path]).studies
+    assert [entry.label for entry in study.with_ablations("allen-cahn")] == ["dense", "mercer"]

@@ -58,7 +58,17 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_table_and_figure_is_written_in_all_forms(report):
-    tables = {"errors", "linf", "allen-cahn-errors", "darcy-errors", "ablations", "cost", "break-even", "protocol"}
+    tables = {
+        "errors",
+        "linf",
+        "allen-cahn-errors",
+        "darcy-errors",
+        "ablations",
+        "cost",
+        "break-even",
+        "rank",
+        "protocol",
+    }
     assert {path.name for path in (report / "tables").iterdir()} == {f"{t}.{e}" for t in tables for e in ("csv", "tex")}
     figures = {
         "variability",

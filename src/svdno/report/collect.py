@@ -7,8 +7,9 @@ from pathlib import Path
 
 from svdno.errors import InputError
 from svdno.recipe import Recipe, read_recipe
+from svdno.report.grouping import Found, put_together
 from svdno.report.records import Run, read_run
-from svdno.report.studies import Found, Study, put_together
+from svdno.report.studies import Study
 from svdno.report.tables import statistic
 
 

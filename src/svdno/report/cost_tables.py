@@ -3,7 +3,7 @@
 import math
 
 from svdno.report.error_tables import shorten
-from svdno.report.sheets import Cell, Sheet, quantity, word
+from svdno.report.sheets import Cell, Sheet, quantity, spread, word
 from svdno.report.solver_curves import Curves, Point
 from svdno.report.studies import Entry, Study
 
@@ -22,7 +22,7 @@ def tabulate_cost(study: Study) -> Sheet:
     several = len(list_devices(study)) > 1
     rows = []
     for equation, title in study.equations.items():
-        for entry in study.of(equation):
+        for entry in study.with_ablations(equation):
             numbers = [quantity(entry.average(key), factor) for _, key, factor in _COLUMNS]
             rows.append(
                 [word(shorten(title)), word(entry.label), *numbers, *([_name_device(entry)] if several else [])]
@@ -34,6 +34,21 @@ def tabulate_cost(study: Study) -> Sheet:
         f"between runs that had the same device to themselves; here: {', '.join(list_devices(study))}."
     )
     return Sheet("cost", "Cost of training and use", header, rows, note, words=2, groups=True)
+
+
+def tabulate_ranks(study: Study) -> Sheet | None:
+    """Error, parameters, memory and seconds per epoch of methods that differ in the rank L alone, if there are any."""
+    rows = [
+        [
+            word(shorten(title)), word(entry.recipe.model["rank"]), spread(entry.estimate("relative_l2"), 100.0),
+            *(quantity(entry.average(key), factor) for _, key, factor in _COLUMNS[:3]),
+        ]
+        for equation, title in study.equations.items()
+        for entry in study.ranks(equation)
+    ]  # fmt: skip
+    header = ["Equation", "L", "Rel. L2 (%)", *(title for title, _, _ in _COLUMNS[:3])]
+    note = "Methods that differ in the rank L alone. ± is half of the 95 % confidence interval of the mean over seeds."
+    return Sheet("rank", "Error and cost by rank", header, rows, note, words=2, groups=True) if rows else None
 
 
 def tabulate_break_even(study: Study, curves: Curves) -> Sheet | None:

@@ -19,14 +19,14 @@ def tabulate_errors(study: Study) -> Sheet:
     columns: list[tuple[str, list[Cell]]] = []
     for equation, title in study.equations.items():
         columns.append((shorten(title), _estimate_column(study, equation, "relative_l2", 100.0)))
-        theirs = [published.find_error(equation, label) for label in study.labels]
+        theirs = [published.find_error(equation, label) for label in study.contenders]
         if any(theirs):
             columns.append((f"{shorten(title)}, published", [word(text) for text in theirs]))
     note = (
         f"Mean over the test samples of 100 ‖u − û‖ / ‖u‖, the start frame included. {_INTERVALS} {_MARKS} The columns "
         "“published” hold the paper's numbers, on the authors' data and by their protocol; they were not measured here."
     )
-    return _assemble("errors", "Mean relative L2 error (%)", study.labels, columns, note)
+    return _assemble("errors", "Mean relative L2 error (%)", study.contenders, columns, note)
 
 
 def tabulate_linf(study: Study) -> Sheet:
@@ -35,12 +35,12 @@ def tabulate_linf(study: Study) -> Sheet:
         (shorten(title), _estimate_column(study, equation, "linf", 1.0)) for equation, title in study.equations.items()
     ]
     note = f"Mean over the test samples of max |u − û|, in the units of the solution. {_INTERVALS} {_MARKS}"
-    return _assemble("linf", "L∞ error", study.labels, columns, note)
+    return _assemble("linf", "L∞ error", study.contenders, columns, note)
 
 
 def tabulate_details(study: Study, equation: str) -> Sheet:
     """All error statistics of one equation, and the tests of its reference method against the others."""
-    entries, reference = study.of(equation), study.reference(equation)
+    entries, reference = study.with_ablations(equation), study.reference(equation)
     columns = [("Seeds", [word(len(entry.runs)) for entry in entries])]
     for title, metric, name in (
         ("Mean", "relative_l2", "mean"),
@@ -67,7 +67,7 @@ def tabulate_ablations(study: Study) -> Sheet | None:
     rows: list[list[Cell]] = []
     for equation, title in study.equations.items():
         whole = study.find(equation, published.REFERENCE)
-        parts = [e for name in published.ABLATIONS for e in study.of(equation) if e.name == name]
+        parts = study.ablations(equation)
         if not parts:
             continue
         entries = [*([whole] if whole else []), *parts]
@@ -126,7 +126,7 @@ def _estimate_column(study: Study, equation: str, metric: str, factor: float) ->
     """One equation's column over all methods of the study, those not run left empty."""
     entries = study.of(equation)
     cells = dict(zip([entry.label for entry in entries], _estimate(entries, metric, factor), strict=True))
-    return [cells.get(label, word(None)) for label in study.labels]
+    return [cells.get(label, word(None)) for label in study.contenders]
 
 
 def _estimate(

@@ -11,7 +11,7 @@ from svdno.report.drawing import COLOURS, add_legend, choose_line, use_log_scale
 from svdno.report.error_tables import shorten
 from svdno.report.solver_curves import Point
 from svdno.report.statistics import improvement
-from svdno.report.studies import Entry, Study, strip
+from svdno.report.studies import Entry, Study
 
 # Points that a straight line needs before it says anything.
 FEWEST_FOR_FIT = 3
@@ -61,9 +61,8 @@ def draw_trend(trend: Trend) -> Figure:
     if trend.fit is not None:
         slope, start, r = trend.fit
         ends = np.array([min(trend.x), max(trend.x)])
-        panel.plot(
-            ends, slope * ends + start, "--", color=COLOURS[0], label=f"fit {start:.3g} + {slope:.3g} β, r = {r:.2f}"
-        )
+        line = f"fit {start:.3g} {'−' if slope < 0 else '+'} {abs(slope):.3g} β, r = {r:.2f}"
+        panel.plot(ends, slope * ends + start, "--", color=COLOURS[0], label=line)
     panel.axhline(0, color="#999999", linewidth=0.8)
     panel.margins(x=0.12, y=0.12)
     panel.set(xlabel="spatial variability β", ylabel="improvement over the best baseline (%)")
@@ -72,23 +71,11 @@ def draw_trend(trend: Trend) -> Figure:
     return figure
 
 
-def find_rank_series(study: Study) -> dict[str, list[Entry]]:
-    """Equation → methods that differ in nothing but the rank L, by rank; only those with several ranks."""
-    series = {}
-    for equation in study.equations:
-        ranked = [entry for entry in study.of(equation) if "rank" in entry.recipe.model]
-        families = [[e for e in ranked if strip(e.recipe, "rank") == strip(one.recipe, "rank")] for one in ranked]
-        longest = max(families, key=len, default=[])
-        if len(longest) > 1:
-            series[equation] = sorted(longest, key=lambda entry: int(entry.recipe.model["rank"]))
-    return series
-
-
-def draw_ranks(series: dict[str, list[Entry]]) -> Figure:
+def draw_ranks(series: list[list[Entry]]) -> Figure:
     """Draw the test error, with its interval over seeds, and the peak memory against the rank L."""
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     panels = figure.subplots(1, 2)
-    for position, entries in enumerate(series.values()):
+    for position, entries in enumerate(series):
         ranks = [int(entry.recipe.model["rank"]) for entry in entries]
         style = {"label": shorten(entries[0].title), "marker": "o", "markersize": 4, **choose_line(position)}
         widths = [((one := e.estimate("relative_l2")) and one.half_width) or 0.0 for e in entries]

@@ -13,7 +13,7 @@ def tabulate_protocol(study: Study) -> Sheet:
     header = ["Equation", "Samples", "Grid", "Times", "Epochs", "Seeds", "Device", "PyTorch", "Commit"]
     rows = []
     for equation, title in study.equations.items():
-        entries = study.of(equation)
+        entries = study.all_of(equation)
         cells = (
             shorten(title),
             *(_join(_metrics(entries, key)) for key in ("split", "grid", "times")),

@@ -7,9 +7,9 @@ from typing import ClassVar
 from matplotlib.figure import Figure
 
 from svdno.errors import InputError
-from svdno.report.cost_tables import tabulate_break_even, tabulate_cost
+from svdno.report.cost_tables import tabulate_break_even, tabulate_cost, tabulate_ranks
 from svdno.report.error_tables import tabulate_ablations, tabulate_details, tabulate_errors, tabulate_linf
-from svdno.report.figures import FEWEST_FOR_FIT, draw_ranks, draw_solver, draw_trend, find_rank_series, find_trend
+from svdno.report.figures import FEWEST_FOR_FIT, draw_ranks, draw_solver, draw_trend, find_trend
 from svdno.report.page import OWN_TEXTS, SHARED_TEXTS
 from svdno.report.plots import error_over_time, predictions, training
 from svdno.report.protocol import tabulate_protocol
@@ -58,7 +58,7 @@ def describe_study(study: Study, curves: Curves) -> list[Section]:
         Section("Comparison", [tabulate_errors(study), tabulate_linf(study), _show_trend(study)]),
         Section("Ablations", [tabulate_ablations(study) or Missing("There are no runs of ablations.")]),
         Section("Cost", [tabulate_cost(study), _show_break_even(study, curves)]),
-        Section("Rank", [_show_ranks(study)]),
+        Section("Rank", _show_ranks(study)),
         *(Section(title, _show_equation(study, name, curves)) for name, title in study.equations.items()),
         Section("Protocol", [tabulate_protocol(study)]),
     ]
@@ -89,18 +89,19 @@ def _show_break_even(study: Study, curves: Curves) -> Item:
     )
 
 
-def _show_ranks(study: Study) -> Item:
-    series = find_rank_series(study)
-    if not series:
-        return Missing("Error and memory against the rank are not drawn: no two methods differ in their rank alone.")
-    return Illustration(
+def _show_ranks(study: Study) -> list[Item]:
+    sheet = tabulate_ranks(study)
+    if sheet is None:
+        return [Missing("Error and memory against the rank are not shown: no two methods differ in their rank alone.")]
+    drawing = Illustration(
         "rank",
         "Error and memory against the rank",
         "Two line charts against the rank L, one line per equation: test error, and peak memory while training.",
         "Methods that differ in the rank L alone. Left: mean test error, with its 95 % confidence interval over seeds. "
         "Right: peak memory while training.",
-        draw_ranks(series),
+        draw_ranks([entries for name in study.equations if (entries := study.ranks(name))]),
     )
+    return [drawing, sheet]
 
 
 def _show_equation(study: Study, equation: str, curves: Curves) -> list[Item]:

@@ -1,40 +1,20 @@
 """Studies: runs of one protocol, by equation and method, each method with the runs of its seeds."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from svdno.recipe import Recipe
-from svdno.report.published import ERRORS, METHODS, REFERENCE
+from svdno.report.published import ABLATIONS, ERRORS, METHODS, REFERENCE
 from svdno.report.records import Array, Run
 from svdno.report.statistics import Interval, estimate_mean
 from svdno.report.tables import statistic
 
 # Settings that change where and how fast numbers are computed, not which.
 _IDLE = {"data": ("keep",), "training": ("seed", "accumulate", "compile", "capture")}
-
-
-@dataclass(frozen=True)
-class Found:
-    """A finished run, and where it stands.
-
-    label, name: of its method; home: the folder of its benchmark, or the one it lies in
-    planned: whether it stands where a benchmark puts its runs
-    """
-
-    run: Run
-    recipe: Recipe
-    equation: str
-    label: str
-    name: str
-    home: Path
-    planned: bool
-
-    def relabel(self) -> "Found":
-        """The same with the name of the method in its label."""
-        return replace(self, label=f"{self.label} ({self.name})")
 
 
 @dataclass(frozen=True)
@@ -82,21 +62,44 @@ class Study:
         """The names of the folders."""
         return ", ".join(home.name for home in self.homes)
 
-    @property
+    @cached_property
     def equations(self) -> dict[str, str]:
         """Name → title of each equation, those of the paper first, in its order."""
         known = {entry.equation: entry.title for entry in self.entries}
-        return {name: known[name] for name in sorted(known, key=lambda name: (_place(name, tuple(ERRORS)), name))}
+        places = {name: list(ERRORS).index(name) if name in ERRORS else len(ERRORS) for name in known}
+        return {name: known[name] for name in sorted(known, key=lambda name: (places[name], name))}
 
-    @property
-    def labels(self) -> list[str]:
-        """The methods, those of the paper first, in its order."""
-        return sorted({entry.label for entry in self.entries}, key=lambda label: (_place(label, METHODS), label))
+    @cached_property
+    def contenders(self) -> list[str]:
+        """The methods of Table 1: neither ablations nor SVD-NO at other ranks, which have tables of their own."""
+        ranked = {e.label for name in self.equations for e in self.ranks(name) if self.find(name, REFERENCE)}
+        other = {entry.label for entry in self.entries if entry.name not in ABLATIONS}
+        kept = {label for label in other if label == REFERENCE or label not in ranked}
+        return sorted(kept or {entry.label for entry in self.entries}, key=_place_method)
+
+    def all_of(self, equation: str) -> list[Entry]:
+        """All methods of one equation."""
+        return [entry for entry in self.entries if entry.equation == equation]
 
     def of(self, equation: str) -> list[Entry]:
-        """The methods of one equation."""
-        order = self.labels
-        return sorted((e for e in self.entries if e.equation == equation), key=lambda e: order.index(e.label))
+        """The contenders of one equation, or all its methods where there are none."""
+        return [e for label in self.contenders if (e := self.find(equation, label))] or self.all_of(equation)
+
+    def with_ablations(self, equation: str) -> list[Entry]:
+        """The contenders of one equation, then its ablations."""
+        contenders = self.of(equation)
+        return contenders + [entry for entry in self.ablations(equation) if entry not in contenders]
+
+    def ablations(self, equation: str) -> list[Entry]:
+        """The ablations of one equation, in the order they are shown in."""
+        return [entry for name in ABLATIONS for entry in self.all_of(equation) if entry.name == name]
+
+    def ranks(self, equation: str) -> list[Entry]:
+        """The most methods of one equation that differ in nothing but the rank L, by rank; none below two."""
+        ranked = [entry for entry in self.all_of(equation) if "rank" in entry.recipe.model]
+        families = [[e for e in ranked if strip(e.recipe, "rank") == strip(one.recipe, "rank")] for one in ranked]
+        longest = max(families, key=len, default=[])
+        return sorted(longest, key=lambda entry: int(entry.recipe.model["rank"])) if len(longest) > 1 else []
 
     def find(self, equation: str, label: str) -> Entry | None:
         """One method on one equation, where it was run."""
@@ -105,38 +108,6 @@ class Study:
     def reference(self, equation: str) -> Entry:
         """The method that others are compared with: SVD-NO, or the best where it was not run."""
         return self.find(equation, REFERENCE) or min(self.of(equation), key=lambda entry: entry.error)
-
-
-def put_together(found: list[Found]) -> tuple[list[Study], list[str]]:
-    """Studies of the runs found, and the runs that repeat another one."""
-    groups: list[list[Found]] = []
-    repeated = []
-    for one in sorted(found, key=lambda one: (str(one.home), one.equation, one.label, one.recipe.training.seed)):
-        group = next((group for group in groups if _belongs(one, group)), None)
-        if group is None:
-            groups.append([one])
-        elif twin := next((other for other in group if _key(other) == _key(one)), None):
-            repeated.append(f"{one.run.folder}: the same recipe and seed as {twin.run.folder}, which is taken")
-        else:
-            group.append(one)
-    return [_build(group) for group in groups], repeated
-
-
-def _belongs(one: Found, group: list[Found]) -> bool:
-    """Whether a run may stand beside others: the same data, no second recipe of a method, the same budget.
-
-    A benchmark may give its methods different numbers of epochs. Any other run needs the epochs of one of the group's
-    methods on its equation.
-    """
-    same_equation = [other for other in group if other.equation == one.equation]
-    if any(describe_data(other.recipe) != describe_data(one.recipe) for other in same_equation):
-        return False
-    same_method = [other for other in same_equation if other.label == one.label]
-    if same_method:
-        return strip(same_method[0].recipe) == strip(one.recipe)
-    if any(other.home == one.home for other in group) and (one.planned or not same_equation):
-        return True
-    return any(other.recipe.training.epochs == one.recipe.training.epochs for other in same_equation)
 
 
 def strip(recipe: Recipe, *more: str) -> dict[str, Any]:
@@ -148,27 +119,6 @@ def strip(recipe: Recipe, *more: str) -> dict[str, Any]:
     return tree
 
 
-def describe_data(recipe: Recipe) -> Any:
-    """What decides the samples of a recipe."""
-    return strip(recipe)["data"]
-
-
-def _key(one: Found) -> tuple[str, str, int]:
-    return one.equation, one.label, one.recipe.training.seed
-
-
-def _build(group: list[Found]) -> Study:
-    methods: dict[tuple[str, str], list[Found]] = {}
-    for one in sorted(group, key=_key):
-        methods.setdefault((one.equation, one.label), []).append(one)
-    entries = [
-        Entry(
-            equation, str(some[0].run.metrics["title"]), label, some[0].name, some[0].recipe, tuple(o.run for o in some)
-        )
-        for (equation, label), some in methods.items()
-    ]
-    return Study(tuple(dict.fromkeys(one.home for one in group)), tuple(entries))
-
-
-def _place(name: str, known: tuple[str, ...]) -> int:
-    return known.index(name) if name in known else len(known)
+def _place_method(label: str) -> tuple[int, str]:
+    """Methods of the paper in its order, each followed by its variants ("FNO, tuned"), then the others."""
+    return next((place for place, name in enumerate(METHODS) if name in label), len(METHODS)), label
