@@ -47,10 +47,26 @@ def test_a_half_written_or_foreign_record_is_left_out_and_named(tmp_path, text, 
     assert message in line
 
 
-@pytest.mark.parametrize("test", [None, {}, {"relative_l2": 0.3}, {"relative_l2": {"mean": "0.3"}, "per_time": []}])
-def test_a_record_without_a_test_error_is_left_out_and_named(tmp_path, test):
-    write_cell(tmp_path, "allen-cahn", "svdno", 0, ERRORS)
-    write_cell(tmp_path, "allen-cahn", "fno", 0, ERRORS, test=test)
+GOOD = {"relative_l2": {"mean": 0.3}, "per_time": [0.3]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"test": None},
+        {"test": {}},
+        {"test": {"relative_l2": 0.3}},
+        {"test": GOOD | {"relative_l2": {"mean": "0.3"}}},
+        {"test": GOOD | {"per_sample": ["a"]}},
+        {"test": GOOD | {"linf": {"mean": [1]}}},
+        {"train_seconds": "long"},
+        {"samples_per_second": "many"},
+    ],
+    ids=str,
+)
+def test_a_record_without_the_numbers_of_a_run_is_left_out_and_named(tmp_path, changes):
+    write_cell(tmp_path, "allen-cahn", "svdno", 0, ERRORS, test=GOOD)
+    write_cell(tmp_path, "allen-cahn", "fno", 0, ERRORS, **changes)
     (line,) = collect([tmp_path]).left_out
     assert "another program or version" in line
 

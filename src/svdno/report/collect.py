@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from svdno.errors import InputError
@@ -11,6 +12,11 @@ from svdno.report.grouping import Found, put_together
 from svdno.report.records import Run, read_run
 from svdno.report.studies import Study
 from svdno.report.tables import statistic
+
+# Numbers that a run may record.
+OPTIONAL = (
+    "orthogonality", "variability", "seconds_per_epoch", "peak_memory_bytes", "latency_seconds", "samples_per_second",
+)  # fmt: skip
 
 
 @dataclass
@@ -80,14 +86,19 @@ def _find_failures(folders: list[Path]) -> list[str]:
 
 def _check(run: Run) -> None:
     """Records of another version or another program are not ours to interpret."""
-    test, seconds = run.metrics["test"], run.metrics["train_seconds"]
-    error = test.get("relative_l2") if isinstance(test, dict) else None
-    mean = error.get("mean") if isinstance(error, dict) else None
-    numbers = (run.metrics["seed"], run.metrics["parameters"], seconds, mean)
-    if not all(isinstance(value, int | float) for value in numbers) or not isinstance(test.get("per_time"), list):
+    metrics, test = run.metrics, run.metrics["test"] if isinstance(run.metrics["test"], dict) else {}
+    lists = [test.get(key, []) for key in ("per_time", "per_sample")]
+    summaries = [test.get(key, {}) for key in ("relative_l2", "relative_l2_without_start", "linf")]
+    shaped = all(isinstance(one, list) for one in lists) and all(isinstance(one, dict) for one in summaries)
+    needed = [metrics[key] for key in ("seed", "parameters", "train_seconds")]
+    if shaped:
+        optional = [metrics[key] for key in OPTIONAL if metrics.get(key) is not None]
+        recorded = [*optional, *chain(*lists), *chain(*(summary.values() for summary in summaries))]
+        needed += [summaries[0].get("mean"), *recorded]
+    if not (shaped and lists[0] and all(isinstance(value, int | float) for value in needed)):
         raise InputError(
-            f"Expected `{run.folder / 'metrics.json'}` to hold a seed, parameters, seconds, a test error and a list of "
-            f"errors per time, got {numbers}; it is of another program or version."
+            f"Expected `{run.folder / 'metrics.json'}` to hold seed, parameters, seconds, the test error's mean and "
+            "its values per time as numbers; it is of another program or version."
         )
 
 

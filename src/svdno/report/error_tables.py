@@ -87,7 +87,7 @@ def tabulate_ablations(study: Study) -> Sheet | None:
     measured = ("Rel. L2 (%)", "s / epoch", "L_ortho")
     header = ["Equation", "Method", *(text for name in measured for text in (name, f"{name}, published"))]
     note = (
-        f"{_INTERVALS} {_MARKS} L_ortho is the mean squared deviation of the singular functions from orthonormality "
+        f"{_INTERVALS} {_MARKS} L_ortho = ‖G_Φ − I‖² + ‖G_Ψ − I‖² with the Gram matrices of the singular functions, "
         "on the test inputs. The columns “published” hold the paper's numbers, its seconds on one L40."
     )
     return Sheet("ablations", "Ablations of SVD-NO", header, rows, note, words=2, groups=True)

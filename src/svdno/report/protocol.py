@@ -39,5 +39,5 @@ def _environments(entries: list[Entry], key: str) -> Iterable[Any]:
 
 def _join(values: Iterable[Any]) -> str | None:
     """Different values, each once; None where there is none."""
-    known = {value for value in values if value is not None}
-    return ", ".join(str(value) for value in sorted(known, key=lambda v: (str(type(v)), v))) or None
+    known = {str(value) for value in values if value is not None}
+    return ", ".join(sorted(known, key=lambda text: (len(text), text))) or None

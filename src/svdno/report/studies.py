@@ -46,8 +46,8 @@ class Entry:
 
     def errors_by_sample(self) -> Array | None:
         """Errors (seeds, test samples); None where a run does not record them."""
-        rows = [run.metrics["test"].get("per_sample") for run in self.runs]
-        return None if any(row is None for row in rows) else np.array(rows, dtype=float)
+        rows = [run.metrics["test"].get("per_sample", []) for run in self.runs]
+        return np.array(rows, dtype=float) if rows[0] and len({len(row) for row in rows}) == 1 else None
 
 
 @dataclass(frozen=True)
