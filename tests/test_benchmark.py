@@ -4,12 +4,19 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from svdno.benchmark import FAILURE, bundled_tables, plan, read_table
+from svdno.equations import EQUATIONS
 from svdno.errors import InputError
+from svdno.models import ALL_MODELS
+
+# Settings that change no grid.
+NARROW = {name: {"hidden_channels": 4} for name in ("fno", "uno", "unet", "neuralop-fno", "neuralop-uno")}
 
 TINY = """
 budget = "laptop"
@@ -62,7 +69,45 @@ def test_a_plan_has_a_recipe_for_every_cell(table, tmp_path):
 
 @pytest.mark.parametrize("name", bundled_tables())
 def test_bundled_tables_can_be_planned(name, tmp_path):
-    assert plan(read_table(name), tmp_path)
+    table = read_table(name)
+    cells = plan(replace(table, seeds=[0]), tmp_path)
+    assert len(cells) == len(table.equations) * len(table.methods)
+    assert table.seeds == [0, 1, 2]
+
+
+def test_tables_hold_the_methods_of_the_paper_trivial_ones_and_beyond_a_laptop_peers():
+    seven = ["svdno", "fno", "uno", "deeponet", "mpnn", "pino", "unet"]
+    for name in ("laptop", "short", "paper"):
+        table = read_table(name)
+        assert table.budget == name
+        assert list(table.methods)[:7] == seven
+        assert {"training-mean", "nearest-neighbour", "pod-regression"} <= set(table.methods)
+        tuned_and_peers = {"fno-tuned", "uno-tuned", "neuralop-fno", "neuralop-uno"}
+        assert tuned_and_peers & set(table.methods) == (set() if name == "laptop" else tuned_and_peers)
+
+
+@pytest.mark.parametrize("name", ["laptop", "short"])
+def test_all_methods_of_a_table_get_the_same_data_and_epochs(name, tmp_path):
+    cells = plan(replace(read_table(name), seeds=[0]), tmp_path)
+    for equation in EQUATIONS:
+        column = [cell.recipe for cell in cells if cell.equation == equation]
+        assert len({(repr(recipe.data), recipe.training.epochs) for recipe in column}) == 1
+
+
+@pytest.mark.parametrize("name", bundled_tables())
+def test_every_model_of_a_table_takes_the_grid_of_its_data(name, tmp_path):
+    """Modes and levels must fit the grid, which only a pass shows; four channels are enough to see it."""
+    tried = set()
+    for cell in plan(replace(read_table(name), seeds=[0]), tmp_path):
+        data, model = cell.recipe.data, {**cell.recipe.model}
+        grid = EQUATIONS[data.equation](**data.parameters).grid.strided(data.space_stride)
+        if model["name"] not in NARROW or str((grid, model)) in tried:
+            continue
+        tried.add(str((grid, model)))
+        arguments = {key: value for key, value in model.items() if key != "name"} | NARROW[model["name"]]
+        with torch.no_grad():
+            u = ALL_MODELS[model["name"]](1, 1, grid.dim, **arguments)(torch.randn(1, *grid.shape, 1))
+        assert u.shape == (1, *grid.shape, 1)
 
 
 def test_a_table_cut_off_ends_with_the_same_records_and_does_nothing_twice(table, tmp_path):
@@ -105,6 +150,9 @@ def test_a_cell_that_fails_is_named_and_the_rest_go_on(table, tmp_path):
         ("[methods.svdno]", "[methods.svdno]\nepochs = 3", "unknown setting 'epochs' in .methods.svdno."),
         ('budget = "laptop"', 'budget = "giant"', "no recipe 'allen-cahn/giant'"),
         ('budget = "laptop"', 'budgets = "laptop"', "unknown setting 'budgets'"),
+        ('{name = "fno", n_modes = 4, hidden_channels = 8}', '{name = "mpnn", hidden_channels = 8}', "21 output times"),
+        ("{learning_rate = 1e-4}", "{terms = {momentum = 1.0}}", "unknown term 'momentum'"),
+        ('"data.space_stride" = 2', '"data.space_stride" = 5', "a stride must divide"),
     ],
 )
 def test_mistakes_in_a_table_are_named(table, tmp_path, old, new, message):

@@ -11,7 +11,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, astuple, fields
+from dataclasses import asdict, astuple, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from svdno.data.dataset import Dataset, Split, load_dataset
-from svdno.data.generate import Progress, build_equation, find_or_generate, name_fields
+from svdno.data.generate import Progress, build_equation, find_or_generate
 from svdno.data.hdf5 import read_contents
 from svdno.environment import describe_environment, pick_device
 from svdno.errors import InputError
@@ -32,14 +32,13 @@ from svdno.evaluation.records import (
     measure_orthogonality,
     measure_variability,
 )
-from svdno.lookup import construct
-from svdno.models import ALL_MODELS
 from svdno.models.fitted import Fitted
 from svdno.recipe import DataSettings, Recipe, read_recipe
 from svdno.training.checkpoint import load, save
 from svdno.training.distributed import rank, wait_for_all
 from svdno.training.fitting import fit
 from svdno.training.loop import train
+from svdno.training.losses import Objective
 from svdno.training.state import Epoch
 from svdno.training.surrogate import Surrogate
 
@@ -75,22 +74,27 @@ def find_data_folder(run: Path) -> Path:
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Build the equation and the model once and drop them, so that a mistake shows before any work is done."""
-    if recipe.data.file:
-        contents = read_contents(Path(recipe.data.file))
-        inputs, outputs = name_fields(contents, recipe.data)
-        dim, samples = len(contents.space), recipe.data.samples or contents.samples
-    else:
-        equation = build_equation(recipe.data.equation, recipe.data.parameters)
-        inputs, outputs, dim = equation.input_fields, equation.output_fields, equation.grid.dim
-        samples = recipe.data.samples
-    channels = {"in_channels": len(inputs), "out_channels": len(outputs)}
-    construct("model", ALL_MODELS, recipe.model["name"], {**_arguments(recipe), **channels, "dim": dim})
+    """Build all that the training needs for one sample and drop it, so that a mistake shows before any work is done."""
+    samples = recipe.data.samples or read_contents(Path(recipe.data.file)).samples
     if recipe.training.batch_size > int(recipe.data.train * samples):
         raise InputError(
             f"`batch_size` must not exceed the {int(recipe.data.train * samples)} training samples, "
             f"got {recipe.training.batch_size}."
         )
+    sample = _sketch_sample(recipe.data)
+    surrogate = Surrogate.build(recipe.model["name"], sample, **_arguments(recipe))
+    Objective(surrogate, recipe.training.penalty, recipe.training.terms, sample.equation)
+
+
+def _sketch_sample(settings: DataSettings) -> Dataset:
+    """One sample of the file, or a blank one of the equation, as the settings thin it out."""
+    if settings.file:
+        return load_dataset(Path(settings.file), replace(settings, samples=1))
+    equation = build_equation(settings.equation, settings.parameters)
+    grid, times = equation.grid.strided(settings.space_stride), equation.times[:: settings.time_stride]
+    names = equation.input_fields, equation.output_fields
+    a, u = torch.ones(1, *grid.shape, len(names[0])), torch.ones(1, len(times), *grid.shape, len(names[1]))
+    return Dataset(a, u, grid, times, *names, equation)
 
 
 def prepare_data(recipe: Recipe, folder: Path, on_progress: Progress = lambda done, of: None) -> Dataset:
