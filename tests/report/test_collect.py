@@ -174,3 +174,27 @@ def test_ablations_alone_are_compared_with_each_other(tmp_path):
         write_cell(tmp_path, "allen-cahn", method, 0, ERRORS)
     (study,) = collect([tmp_path]).studies
     assert [entry.label for entry in study.with_ablations("allen-cahn")] == ["dense", "mercer"]
+
+
+def test_tables_of_one_budget_come_together_whichever_is_named_first(tmp_path):
+    """As short, ablations and rank do: some runs are in two of them, and one rank is that of SVD-NO."""
+    for method, label in (("svdno", "SVD-NO"), ("fno", "FNO")):
+        for equation in ("allen-cahn", "darcy"):
+            write_cell(tmp_path / "short", equation, method, 0, ERRORS, label)
+    for method, label in (("svdno", "SVD-NO"), ("mercer", "Mercer")):
+        write_cell(tmp_path / "ablations", "allen-cahn", method, 0, ERRORS, label)
+    for rank in (10, 8, 3):
+        write_cell(tmp_path / "rank", "allen-cahn", f"rank-{rank}", 0, ERRORS, f"L = {rank}", SVDNO | {"rank": rank})
+    for names in (("short", "ablations", "rank"), ("rank", "short", "ablations")):
+        collection = collect([tmp_path / name for name in names])
+        (study,) = collection.studies
+        assert study.contenders == ["SVD-NO", "FNO"]
+        assert list(study.equations) == ["allen-cahn", "darcy"]
+        assert [entry.recipe.model["rank"] for entry in study.ranks("allen-cahn")] == [3, 8, 10]
+        assert len(collection.left_out) == 1
+
+
+def test_ranks_alone_are_ordered_as_numbers(tmp_path):
+    for rank in (10, 8, 3):
+        write_cell(tmp_path, "allen-cahn", f"rank-{rank}", 0, ERRORS, f"L = {rank}", SVDNO | {"rank": rank})
+    assert collect([tmp_path]).studies[0].contenders == ["L = 3", "L = 8", "L = 10"]

@@ -15,8 +15,8 @@ BEST, SECOND = "best", "second"
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "±": r"$\pm$", "∞": r"$\infty$", "×": r"$\times$", "−": "$-$", "–": "--", "—": "---", "β": r"$\beta$", "Φ": r"$\Phi$", "Ψ": r"$\Psi$",
-    "σ": r"$\sigma$", "²": r"$^2$", "≤": r"$\leq$", "…": r"\dots{}", "‖": r"$\|$",
+    "±": r"$\pm$", "∞": r"$\infty$", "×": r"$\times$", "−": "$-$", "–": "--", "—": "---", "β": r"$\beta$",
+    "Φ": r"$\Phi$", "Ψ": r"$\Psi$", "²": r"$^2$", "≤": r"$\leq$", "…": r"\dots{}", "‖": r"$\|$",
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Studies: runs of one protocol, by equation and method, each method with the runs of its seeds."""
 
+import re
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -72,7 +73,7 @@ class Study:
     @cached_property
     def contenders(self) -> list[str]:
         """The methods of Table 1: neither ablations nor SVD-NO at other ranks, which have tables of their own."""
-        ranked = {e.label for name in self.equations for e in self.ranks(name) if self.find(name, REFERENCE)}
+        ranked = {e.label for name in self.equations for e in self._family(name) if self.find(name, REFERENCE)}
         other = {entry.label for entry in self.entries if entry.name not in ABLATIONS}
         kept = {label for label in other if label == REFERENCE or label not in ranked}
         return sorted(kept or {entry.label for entry in self.entries}, key=_place_method)
@@ -95,11 +96,17 @@ class Study:
         return [entry for name in ABLATIONS for entry in self.all_of(equation) if entry.name == name]
 
     def ranks(self, equation: str) -> list[Entry]:
-        """The most methods of one equation that differ in nothing but the rank L, by rank; none below two."""
+        """Methods of one equation that differ in nothing but the rank L, by rank, one of each; none below two."""
+        by_rank: dict[int, Entry] = {}
+        for entry in self._family(equation):
+            by_rank.setdefault(int(entry.recipe.model["rank"]), entry)
+        return [by_rank[rank] for rank in sorted(by_rank)] if len(by_rank) > 1 else []
+
+    def _family(self, equation: str) -> list[Entry]:
+        """The most methods of one equation that differ in nothing but the rank."""
         ranked = [entry for entry in self.all_of(equation) if "rank" in entry.recipe.model]
         families = [[e for e in ranked if strip(e.recipe, "rank") == strip(one.recipe, "rank")] for one in ranked]
-        longest = max(families, key=len, default=[])
-        return sorted(longest, key=lambda entry: int(entry.recipe.model["rank"])) if len(longest) > 1 else []
+        return max(families, key=len, default=[])
 
     def find(self, equation: str, label: str) -> Entry | None:
         """One method on one equation, where it was run."""
@@ -119,6 +126,7 @@ def strip(recipe: Recipe, *more: str) -> dict[str, Any]:
     return tree
 
 
-def _place_method(label: str) -> tuple[int, str]:
-    """Methods of the paper in its order, each followed by its variants ("FNO, tuned"), then the others."""
-    return next((place for place, name in enumerate(METHODS) if name in label), len(METHODS)), label
+def _place_method(label: str) -> tuple[int, list[str]]:
+    """Methods of the paper in its order, each with its variants ("FNO, tuned"), then the others; L = 3 before 10."""
+    place = next((place for place, name in enumerate(METHODS) if name in label), len(METHODS))
+    return place, [part.zfill(9) if part.isdigit() else part for part in re.split(r"(\d+)", label)]
