@@ -1,6 +1,9 @@
 """From equation to file to data set to normalised fields."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -30,6 +33,18 @@ def make_dataset(samples: int = 10) -> Dataset:
         input_fields=("a",),
         output_fields=("u",),
     )
+
+
+def test_runs_that_start_at_the_same_time_share_one_file(tmp_path):
+    code = (
+        "from tests.data.test_data import *; from pathlib import Path; "
+        f"print(find_or_generate(SETTINGS, Path({str(tmp_path)!r}), CPU))"
+    )
+    root = Path(__file__).parents[2]
+    runs = [subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE) for _ in range(3)]
+    assert len({run.communicate()[0] for run in runs}) == 1
+    assert [run.returncode for run in runs] == [0, 0, 0]
+    assert [path.suffix for path in tmp_path.iterdir() if path.suffix != ".lock"] == [".h5"]
 
 
 def test_file_has_the_public_layout_and_says_what_it_is(tmp_path):

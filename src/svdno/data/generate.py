@@ -10,6 +10,7 @@ from typing import Any
 
 import h5py
 import torch
+from filelock import FileLock
 
 from svdno import __version__
 from svdno.data.hdf5 import LAYOUTS, ONE_MORE_TIME, Contents, create_file, write_samples
@@ -69,10 +70,12 @@ def find_or_generate(
         return Path(settings.file)
     digest = hashlib.sha256(json.dumps(_identity(settings), sort_keys=True).encode()).hexdigest()[:12]
     path = folder / f"{settings.equation}-{digest}.h5"
-    if path.exists():
-        on_progress(settings.samples, settings.samples)
-    else:
-        generate(settings, path, device, on_progress)
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):  # runs that start at the same time wait for the one that generates
+        if path.exists():
+            on_progress(settings.samples, settings.samples)
+        else:
+            generate(settings, path, device, on_progress)
     return path
 
 
