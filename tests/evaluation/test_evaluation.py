@@ -1,5 +1,8 @@
 """Metrics by hand, and the arrays left for the report."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -62,3 +65,10 @@ def test_models_without_singular_functions_record_none():
     data = make_data()
     assert collect_singular(Surrogate.build("fno", data, n_modes=2), data) is None
     assert collect_singular(Surrogate.build("svdno", data, hidden_channels=8, kernel="dense"), data) is None
+
+
+def test_the_memory_of_a_process_is_its_own_and_not_that_of_the_one_that_started_it():
+    held = np.ones(2**27)  # 1 GiB
+    code = "import torch; from svdno.evaluation.cost import peak_memory; print(peak_memory(torch.device('cpu')))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert 2**26 < int(found.stdout) < held.nbytes

@@ -2,6 +2,7 @@
 
 import resource
 import sys
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -30,6 +31,9 @@ def peak_memory(device: torch.device) -> int:
     """Most bytes in use so far: on the GPU by PyTorch, elsewhere by the whole process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")
+    if status.exists():  # on Linux ru_maxrss starts at what the process that started this one had used
+        return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
