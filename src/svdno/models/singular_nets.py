@@ -22,6 +22,9 @@ SINGULAR_NETS = ("mlp", "lstm", "bilstm")
 # A feature count that is no multiple of 8 puts matrix products on a slower path of the GPU.
 ALIGNMENT = 8
 
+# How much of a circle a recurrent net reads before it comes to the first point: one point in 16, at least 8 points.
+APPROACH, SHORTEST_APPROACH = 16, 8
+
 
 class SineMLP(nn.Module):
     """h = sin(A_m … sin(A_1 z + c_1) … + c_m), a neural field evaluated point by point."""
@@ -53,17 +56,41 @@ class SineMLP(nn.Module):
 
 
 class GridLSTM(nn.Module):
-    """Features from LSTM layers that run along the points of a one-dimensional grid, in one or both directions."""
+    """Features from LSTM layers that run along the points of a one-dimensional grid, in one or both directions.
 
-    def __init__(self, in_channels: int, channels: int, layers: int, *, bidirectional: bool) -> None:
+    periodic: the line is a circle of length 1, and the net enters it with what it has read of the other end
+    """
+
+    def __init__(
+        self, in_channels: int, channels: int, layers: int, *, bidirectional: bool, periodic: bool = False
+    ) -> None:
         super().__init__()
         self.features = channels * (2 if bidirectional else 1)
+        self.periodic = periodic
         self.lstm = nn.LSTM(in_channels, channels, layers, batch_first=True, bidirectional=bidirectional)
 
     def forward(self, z: Float[Tensor, "batch n augmented"], extra: int = 0) -> Float[Tensor, "batch n features"]:
         """Evaluate the features at each point, in the order of the points; `extra` adds a 1 and zeros."""
-        h = _run(self.lstm, z)
+        h = self.drop_approach(_run(self.lstm, self.add_approach(z)), z.shape[1])
         return append_constant(h, extra) if extra else h
+
+    def add_approach(self, z: Float[Tensor, "batch n augmented"]) -> Float[Tensor, "batch longer augmented"]:
+        """The points with those that lie before and after them on the circle, x continued beyond 0 and 1."""
+        if not self.periodic:
+            return z
+        before, after = self._approach(z.shape[1])
+        turn = F.pad(z.new_ones(1), (0, z.shape[-1] - 1))
+        return torch.cat([z[:, z.shape[1] - before :] - turn, z, z[:, :after] + turn], dim=1)
+
+    def drop_approach(self, h: Float[Tensor, "batch longer features"], n: int) -> Float[Tensor, "batch n features"]:
+        """The features of the n points themselves."""
+        before, _ = self._approach(n)
+        return h[:, before : before + n]
+
+    def _approach(self, n: int) -> tuple[int, int]:
+        """Points read before the first, and after the last by a net that also runs backwards."""
+        points = min(n, max(n // APPROACH, SHORTEST_APPROACH)) if self.periodic else 0
+        return points, points if self.lstm.bidirectional else 0
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -83,13 +110,16 @@ def evaluate_trunks(
     trunks: Sequence[SineMLP | GridLSTM], z: Float[Tensor, "batch n augmented"], extra: int
 ) -> list[Float[Tensor, "batch n padded"]]:
     """Features of several nets of one kind and size, with `extra` ones; recurrent nets run side by side on a GPU."""
-    lstms = [trunk.lstm for trunk in trunks if isinstance(trunk, GridLSTM)]
-    if lstms and is_supported(lstms[0], z):
-        return [append_constant(h, extra) for h in lstm_side_by_side(lstms, z)]
+    first, lstms = trunks[0], [trunk.lstm for trunk in trunks if isinstance(trunk, GridLSTM)]
+    if isinstance(first, GridLSTM) and is_supported(first.lstm, z):
+        walked = lstm_side_by_side(lstms, first.add_approach(z))
+        return [append_constant(first.drop_approach(h, z.shape[1]), extra) for h in walked]
     return [trunk(z, extra) for trunk in trunks]
 
 
-def build_trunk(net: str, *, dim: int, in_channels: int, channels: int, layers: int) -> SineMLP | GridLSTM:
+def build_trunk(
+    net: str, *, dim: int, in_channels: int, channels: int, layers: int, periodic: bool = False
+) -> SineMLP | GridLSTM:
     """Make the trunk called `net` for augmented coordinates of dim + in_channels numbers."""
     choose("singular_net", net, SINGULAR_NETS)
     if net == "mlp":
@@ -98,7 +128,7 @@ def build_trunk(net: str, *, dim: int, in_channels: int, channels: int, layers: 
         raise InputError(
             f"singular_net={net!r} runs along a line of points and needs dim=1, got dim={dim}. Use singular_net='mlp'."
         )
-    return GridLSTM(1 + in_channels, channels, layers, bidirectional=net == "bilstm")
+    return GridLSTM(1 + in_channels, channels, layers, bidirectional=net == "bilstm", periodic=periodic)
 
 
 class SingularFunctions(nn.Module):

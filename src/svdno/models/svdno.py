@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
+from svdno.grid import PLACEMENTS
 from svdno.models.dense_kernel import DenseKernel
 from svdno.models.inputs import Samples, check_counts, read_samples
 from svdno.models.singular_nets import SingularFunctions, build_trunk
@@ -32,6 +33,7 @@ class SVDNO(nn.Module):
     kernel: "svd"; ablations "mercer" (Ψ = Φ, λ ≥ 0) and "dense" (κ̃ = MLP(z,z′), no rank)
     orthogonality: "penalty" (L_ortho joins the loss), "exact" (orthonormal on every input), "none"
     bases: "global" (Φ and Ψ shared by the layers, as in the paper) or "per-layer"
+    placement: of the grid; on a "periodic" one a recurrent singular net starts with what lies at the other end
     truncation: keep only this many leading triplets on each input; set by `truncated`
     """
 
@@ -49,6 +51,7 @@ class SVDNO(nn.Module):
         kernel: str = "svd",
         orthogonality: str = "penalty",
         bases: str = "global",
+        placement: str = "nodes",
         truncation: int | None = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
@@ -159,6 +162,7 @@ class SVDNO(nn.Module):
                 in_channels=s["in_channels"],
                 channels=features,
                 layers=layers,
+                periodic=s["placement"] == "periodic",
             )
             return SingularFunctions(trunk, s["rank"], d, s["dim"], s["in_channels"])
 
@@ -184,6 +188,7 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
     choose("kernel", arguments["kernel"], ("svd", "mercer", "dense"))
     choose("orthogonality", arguments["orthogonality"], ("penalty", "exact", "none"))
     choose("bases", arguments["bases"], ("global", "per-layer"))
+    choose("placement", arguments["placement"], PLACEMENTS)
     sizes = (
         "in_channels",
         "out_channels",
