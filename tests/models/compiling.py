@@ -14,7 +14,7 @@ from svdno.models import *
 model = {model}
 a = torch.randn(2, *{space}, 1)
 def evaluate(a):
-    return model.forward_with_penalty(a) if isinstance(model, SVDNO) else (model(a),)
+    return model.forward_with_penalty(a) if hasattr(model, "forward_with_penalty") else (model(a),)
 u, *penalty = torch.compile(evaluate, fullgraph=True, backend="aot_eager")(a)
 sum(penalty, u.sum()).backward()
 torch.testing.assert_close(u, model(a))

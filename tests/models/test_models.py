@@ -11,6 +11,7 @@ from tests.models.compiling import assert_compiles
 
 SMALL = {
     "svdno": {"hidden_channels": 8, "singular_channels": 8, "rank": 3},
+    "svdno-plus": {"hidden_channels": 8, "singular_channels": 6, "n_layers": 2},
     "fno": {"hidden_channels": 8, "n_modes": 3},
     "uno": {"hidden_channels": 4, "n_modes": [4, 2, 2, 2, 4]},
     "unet": {"hidden_channels": 4},

@@ -6,6 +6,7 @@ from svdno import Dataset, Grid, Surrogate
 
 SMALL = {
     "svdno": {"hidden_channels": 24, "rank": 4, "singular_channels": 16, "singular_layers": 2},
+    "svdno-plus": {"hidden_channels": 16, "singular_channels": 8, "n_layers": 2, "stem_taps": 3},
     "fno": {"hidden_channels": 24, "n_modes": 4},
     "uno": {"hidden_channels": 12, "n_modes": [4, 2, 2, 2, 4]},
     "unet": {"hidden_channels": 16, "n_levels": 2},

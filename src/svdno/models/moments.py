@@ -23,6 +23,12 @@ def expand(f: Float[Tensor, "batch n p"], A: Float[Tensor, "batch q p"]) -> Floa
     return out
 
 
+def second_moment(h: Float[Tensor, "batch n k"], w: Float[Tensor, "#batch n"]) -> Float[Tensor, "batch k k"]:
+    """C = ∫ h hᵀ dx = Σ_j w_j h(z_j) h(z_j)ᵀ, the Gram matrix of the features."""
+    C: Tensor = _SecondMoment.apply(h, w)
+    return C
+
+
 class _Integrate(torch.autograd.Function):
     """M = Σ_j f_j g_jᵀ, whose gradients are expansions: df_j = dM g_j, dg_j = dMᵀ f_j."""
 
@@ -96,7 +102,7 @@ def gram(
 ) -> Float[Tensor, "batch rank rank"]:
     """G[l,m] = ∫ Φ_l · Φ_m dx = Σ_c W̃[l,c] C W̃[m,c]ᵀ with the moments C = Σ_j w_j h̃(z_j) h̃(z_j)ᵀ."""
     L, d, K = head.shape
-    C: Tensor = _SecondMoment.apply(h, w.to(head.dtype))[:, :K, :K]
+    C = second_moment(h, w.to(head.dtype))[:, :K, :K]
     batch = C.shape[0]
     if L * (batch + d) < batch * d:  # few functions: all pairs of head rows first, O(L² K² (d + batch))
         pairs = torch.einsum("lck,mcj->lmkj", head, head)

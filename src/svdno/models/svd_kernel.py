@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.models.moments import are_equal, expand, gram, integrate
+from svdno.models.orthonormal import factor
 from svdno.models.singular_nets import SingularFunctions, evaluate_trunks
 
 
@@ -86,7 +87,7 @@ class SVDKernel(nn.Module):
         with torch.autocast(z.device.type, enabled=False):
             G_left = gram(self.left.head, left, w)
             G_right = G_left if self.right is None else gram(self.right.head, right, w)
-            factors = (_cholesky(G_left), _cholesky(G_right)) if needs_factors else None
+            factors = (factor(G_left), factor(G_right)) if needs_factors else None
         return Bases(left, weighted, volume, heads, (G_left, G_right), factors)
 
     def forward(
@@ -122,8 +123,8 @@ class SVDKernel(nn.Module):
         """The SVD on each input, in float64: core R_Φ Σ R_Ψᵀ = U S Vᵀ, functions Φ R_Φ⁻¹ U and Ψ R_Ψ⁻¹ V."""
         left = self.left.features(z).double()
         right = left if self.right is None else self.right.features(z).double()
-        F_left = _cholesky(gram(self.left.head.double(), left, w.double()))
-        F_right = _cholesky(gram(self.right_head.double(), right, w.double()))
+        F_left = factor(gram(self.left.head.double(), left, w.double()))
+        F_right = factor(gram(self.right_head.double(), right, w.double()))
         U, S, Vh = torch.linalg.svd(self._core(F_left, F_right, sigma.double()))
         keep = self.truncation or S.shape[-1]
         return KernelSVD(
@@ -171,17 +172,10 @@ def _evaluate_both(
     return features[0], features[-1]
 
 
-def _cholesky(G: Tensor) -> Tensor:
-    """The lower factor of G, in float64; a ridge at the rounding error of G keeps it positive definite."""
-    ridge = 4 * torch.finfo(G.dtype).eps * G.diagonal(dim1=-2, dim2=-1).mean(dim=-1)
-    G = G.double() + torch.diag_embed(ridge.double().unsqueeze(-1).expand(-1, G.shape[-1]))
-    return torch.linalg.cholesky_ex(G).L
-
-
-def _in_orthonormal_basis(G: Tensor, factor: Tensor) -> Tensor:
+def _in_orthonormal_basis(G: Tensor, F: Tensor) -> Tensor:
     """F⁻¹ G F⁻ᵀ, the Gram matrix after orthonormalisation."""
-    half = torch.linalg.solve_triangular(factor, G.double(), upper=False)
-    return torch.linalg.solve_triangular(factor, half.mT, upper=False)
+    half = torch.linalg.solve_triangular(F, G.double(), upper=False)
+    return torch.linalg.solve_triangular(F, half.mT, upper=False)
 
 
 def _functions(head: Tensor, h: Tensor, mixing: Tensor) -> Tensor:

@@ -1,0 +1,60 @@
+"""A local integral ∫ κ(x−y) a(y) dy on a uniform grid, with a kernel that means the same at every resolution."""
+
+from math import sqrt
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+class LocalKernel(nn.Module):
+    """(κ a)(x_i) = Σ_j κ(x_i − x_j) a(x_j) with κ(y) = Σ_m θ_m Π_axes hat(y/δ − m), piecewise linear between taps.
+
+    On a grid of spacing δ, the one it was trained on, this is a convolution with the taps θ. On one of spacing h it is
+    the quadrature of the same integral: κ is evaluated between the taps and weighted with (h/δ)^dim.
+
+    in_channels, out_channels: components of a and of the result
+    taps: along each axis, an odd number
+    sensors: points along each axis of the grid of spacing δ, or None to take each grid for it
+    placement: of the grid, as in `Grid`; a "periodic" one goes on at the other end, others with the value at the edge
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        dim: int,
+        taps: int,
+        sensors: tuple[int, ...] | None,
+        placement: str,
+    ) -> None:
+        super().__init__()
+        self.sensors, self.placement = sensors, placement
+        bound = 1 / sqrt(in_channels * taps**dim)
+        self.taps = nn.Parameter(torch.empty(out_channels, in_channels, *[taps] * dim).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(out_channels).uniform_(-bound, bound))
+
+    def forward(self, a: Float[Tensor, "batch *space in_channels"]) -> Float[Tensor, "batch *space out_channels"]:
+        """Apply it at every point of a grid."""
+        space = tuple(a.shape[1:-1])
+        kernel: Tensor = self.taps
+        ends = int(self.placement == "nodes")
+        for axis, (n, n0) in enumerate(zip(space, self.sensors or space, strict=True)):
+            if n != n0:
+                kernel = _interpolate(kernel, axis + 2, (n - ends) / (n0 - ends))
+        padding = [side for size in reversed(kernel.shape[2:]) for side in (size // 2, size // 2)]
+        padded = F.pad(a.movedim(-1, 1), padding, mode="circular" if self.placement == "periodic" else "replicate")
+        return CONVOLUTIONS[len(space)](padded, kernel, self.bias).movedim(1, -1)
+
+
+def _interpolate(kernel: Tensor, axis: int, ratio: float) -> Tensor:
+    """Taps along one axis for a grid that is `ratio` times as fine."""
+    half = kernel.shape[axis] // 2
+    reach = int((half + 1) * ratio - 1e-9)
+    offsets = torch.arange(-reach, reach + 1, dtype=kernel.dtype, device=kernel.device) / ratio
+    places = torch.arange(-half, half + 1, dtype=kernel.dtype, device=kernel.device)
+    hats = (1 - (offsets.unsqueeze(-1) - places).abs()).clamp(min=0) / ratio
+    return (kernel.movedim(axis, -1) @ hats.T).movedim(-1, axis)

@@ -1,0 +1,210 @@
+"""SVD-NO+: residual blocks around a block SVD kernel with exactly orthonormal, latent-conditioned bases."""
+
+from copy import deepcopy
+from math import pi
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from svdno.errors import InputError, choose
+from svdno.grid import PLACEMENTS
+from svdno.models.block_kernel import BlockBases, BlockBasis, BlockKernel
+from svdno.models.inputs import Samples, check_counts, read_samples
+from svdno.models.local_kernel import LocalKernel
+from svdno.models.svd_kernel import KernelSVD
+
+
+class Block(nn.Module):
+    """v ← v + γ(W h + K h) with h = LN(v), then v ← v + MLP(LN(v)); K is a block SVD kernel.
+
+    channels: d
+    features: H, pairs of singular functions
+    basis: net of the singular functions of this block, or None where they are given
+    feed_forward: width of the MLP over d, 0 for none
+    """
+
+    def __init__(self, channels: int, features: int, basis: BlockBasis | None, feed_forward: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(channels)
+        self.pointwise = nn.Linear(channels, channels)
+        self.basis = basis
+        self.kernel = BlockKernel(channels, features)
+        self.feed_forward = (
+            nn.Sequential(
+                nn.LayerNorm(channels),
+                nn.Linear(channels, feed_forward * channels),
+                nn.GELU(),
+                nn.Linear(feed_forward * channels, channels),
+            )
+            if feed_forward
+            else None
+        )
+
+    def forward(
+        self, v: Float[Tensor, "batch n d"], w: Float[Tensor, "#batch n"], given: BlockBases | None
+    ) -> tuple[Float[Tensor, "batch n d"], BlockBases]:
+        """The next latent field, and the bases it came from."""
+        h = self.norm(v)
+        bases = given if self.basis is None else self.basis(h, w)
+        assert bases is not None
+        v = v + nn.functional.gelu(self.pointwise(h) + self.kernel(h, bases))
+        return (v if self.feed_forward is None else v + self.feed_forward(v)), bases
+
+
+class SVDNOPlus(nn.Module):
+    """Neural operator a ↦ u with kernels κ_t(z,z′) = Σ_k φ_k(z) R_k^t ψ_k(z′) of orthonormal learned functions.
+
+    v⁰ = P(γ(x), a, stem(a));  T blocks, see `Block`;  u = S a + Q(v^T)
+
+    in_channels, out_channels: components of a and u; all output times are channels
+    dim: space dimensions, 1 to 3
+    hidden_channels: d
+    n_layers: T
+    singular_channels: H, pairs of singular functions; the kernel has rank H·d
+    frequencies: of the waves of x that the lift sees besides x
+    stem_taps: along each axis, of the two local integrals over a that the lift sees; 0 for none, as clouds need it
+    feed_forward: width of the MLP in a block over d, 0 for none
+    orthogonality: "exact" (orthonormal on every input), "penalty" (L_ortho joins the loss) or "none"
+    bases: "per-layer" (functions of each block's own latent field) or "global" (the first's for all)
+    placement: of the grid; "periodic" ones are treated as circles
+    sensors: points of the trained grid along each axis, whose spacing is that of the stem's taps
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        dim: int,
+        hidden_channels: int = 64,
+        n_layers: int = 4,
+        singular_channels: int = 32,
+        frequencies: int = 4,
+        stem_taps: int = 5,
+        feed_forward: int = 2,
+        orthogonality: str = "exact",
+        bases: str = "per-layer",
+        placement: str = "nodes",
+        sensors: tuple[int, ...] | list[int] | None = None,
+        truncation: int | None = None,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        _check_arguments(arguments)
+        super().__init__()
+        self.arguments: dict[str, Any] = arguments
+        d, H = hidden_channels, singular_channels
+        self.stem = self._build_stem() if stem_taps else None
+        located = 2 * frequencies * dim + (0 if placement == "periodic" and frequencies else dim)
+        self.lift = nn.Sequential(
+            nn.Linear(located + in_channels + (d if stem_taps else 0), d), nn.GELU(), nn.Linear(d, d)
+        )
+        owners = n_layers if bases == "per-layer" else 1
+        nets = [BlockBasis(d, H, exact=orthogonality == "exact") for _ in range(owners)]
+        self.blocks = nn.ModuleList(Block(d, H, nets[t] if t < owners else None, feed_forward) for t in range(n_layers))
+        self.project = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, out_channels))
+        self.skip = nn.Linear(in_channels, out_channels)
+        self._truncate(truncation)
+
+    def forward(
+        self,
+        a: Float[Tensor, "batch *space in_channels"],
+        points: Float[Tensor, "..."] | None = None,
+        weights: Float[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "batch *space out_channels"]:
+        """Evaluate u = G(a); arguments as in `SVDNO`."""
+        return self._evaluate(self._read(a, points, weights))[0]
+
+    def forward_with_penalty(
+        self, a: Tensor, points: Tensor | None = None, weights: Tensor | None = None
+    ) -> tuple[Tensor, Float[Tensor, ""]]:
+        """Evaluate u and, from the same pass, the penalty that training adds: L_ortho, or 0 where there is none."""
+        u, bases = self._evaluate(self._read(a, points, weights))
+        return u, _orthogonality(bases) if self.arguments["orthogonality"] == "penalty" else u.new_zeros(())
+
+    def orthogonality(
+        self, a: Tensor, points: Tensor | None = None, weights: Tensor | None = None
+    ) -> Float[Tensor, ""]:
+        """L_ortho = ‖G_φ − I‖²_F + ‖G_ψ − I‖²_F on these inputs, mean over the blocks."""
+        return _orthogonality(self._evaluate(self._read(a, points, weights))[1])
+
+    @torch.no_grad()
+    def svd(self, a: Tensor, points: Tensor | None = None, weights: Tensor | None = None) -> list[KernelSVD]:
+        """The true SVD of each block's kernel on these inputs, in float64; see `SVDNO.svd`. Its rank is H·d."""
+        samples = self._read(a, points, weights)
+        result = []
+        for kernel, bases in zip(self._kernels(), self._evaluate(samples)[1], strict=True):
+            values, left, right = kernel.svd(bases)
+            shape = (left.shape[0], *samples.space, *left.shape[2:])
+            result.append(KernelSVD(values, left.reshape(shape), right.reshape(shape)))
+        return result
+
+    def truncated(self, rank: int) -> "SVDNOPlus":
+        """A copy that keeps the `rank` leading singular triplets of each block's kernel, chosen on each input."""
+        model = deepcopy(self)
+        model._truncate(rank)
+        model.arguments["truncation"] = rank
+        return model
+
+    def _truncate(self, rank: int | None) -> None:
+        most = self.arguments["singular_channels"] * self.arguments["hidden_channels"]
+        if rank is not None and not 1 <= rank <= most:
+            raise InputError(f"`rank` must be between 1 and the model's rank H·d = {most}, got {rank}.")
+        for kernel in self._kernels():
+            kernel.truncation = rank
+
+    def _kernels(self) -> list[BlockKernel]:
+        return [block.kernel for block in self.blocks if isinstance(block, Block)]
+
+    def _build_stem(self) -> nn.Sequential:
+        s = self.arguments
+        sensors = None if s["sensors"] is None else tuple(s["sensors"])
+        sizes = ((s["in_channels"], s["hidden_channels"]), (s["hidden_channels"], s["hidden_channels"]))
+        first, second = (LocalKernel(*size, s["dim"], s["stem_taps"], sensors, s["placement"]) for size in sizes)
+        return nn.Sequential(first, nn.GELU(), second)
+
+    def _read(self, a: Tensor, points: Tensor | None, weights: Tensor | None) -> Samples:
+        dim, in_channels = self.arguments["dim"], self.arguments["in_channels"]
+        dtype = next(self.parameters()).dtype
+        samples = read_samples(a, points, weights, dim=dim, in_channels=in_channels, dtype=dtype)
+        if self.stem is not None and len(samples.space) != dim:
+            raise InputError(
+                f"the local integrals of SVD-NO+ need a uniform grid of {dim} axes, got a cloud of {samples.space[0]} "
+                "points. Build the model with stem_taps=0."
+            )
+        return samples
+
+    def _evaluate(self, samples: Samples) -> tuple[Tensor, list[BlockBases]]:
+        v = self.lift(self._describe(samples))
+        bases: list[BlockBases] = []
+        for block in self.blocks:
+            v, used = block(v, samples.w, bases[0] if bases else None)
+            bases.append(used)
+        return samples.as_grid(self.skip(samples.a) + self.project(v)), bases
+
+    def _describe(self, samples: Samples) -> Float[Tensor, "batch n described"]:
+        """What the lift sees at each point: waves of x, x itself unless the grid is a circle, a, and the stem."""
+        periodic, count = self.arguments["placement"] == "periodic", self.arguments["frequencies"]
+        k = torch.arange(1, count + 1, dtype=samples.x.dtype, device=samples.x.device)
+        waves = ((2 * pi if periodic else pi) * samples.x.unsqueeze(-1) * k).flatten(-2)
+        x = [torch.sin(waves), torch.cos(waves)] + ([] if periodic and count else [samples.x])
+        parts = [torch.cat(x, dim=-1).expand(len(samples.a), -1, -1), samples.a]
+        if self.stem is not None:
+            parts.append(self.stem(samples.as_grid(samples.a)).flatten(1, -2))
+        return torch.cat(parts, dim=-1)
+
+
+def _orthogonality(bases: list[BlockBases]) -> Tensor:
+    return torch.stack([b.orthogonality() for b in bases]).mean()
+
+
+def _check_arguments(arguments: dict[str, Any]) -> None:
+    choose("orthogonality", arguments["orthogonality"], ("exact", "penalty", "none"))
+    choose("bases", arguments["bases"], ("per-layer", "global"))
+    choose("placement", arguments["placement"], PLACEMENTS)
+    check_counts(arguments, "in_channels", "out_channels", "hidden_channels", "n_layers", "singular_channels")
+    for name in ("frequencies", "stem_taps", "feed_forward"):
+        if type(arguments[name]) is not int or arguments[name] < 0:
+            raise InputError(f"`{name}` must be a whole number of at least 0, got {arguments[name]!r}.")
+    if arguments["stem_taps"] and arguments["stem_taps"] % 2 == 0:
+        raise InputError(f"`stem_taps` must be odd, or 0 for no stem, got {arguments['stem_taps']}.")

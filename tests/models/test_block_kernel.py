@@ -1,0 +1,89 @@
+"""The block SVD kernel against the dense one, and its SVD."""
+
+import pytest
+import torch
+
+from svdno.models.block_kernel import BlockBasis, BlockKernel
+from svdno.models.orthonormal import inverse_factor
+
+D, H, N = 3, 4, 40
+
+
+def make(exact: bool = True):
+    torch.manual_seed(0)
+    basis, kernel = BlockBasis(D, H, exact=exact).double(), BlockKernel(D, H).double()
+    v = torch.randn(2, N, D, dtype=torch.float64)
+    w = torch.rand(1, N, dtype=torch.float64) / N
+    return basis, kernel, v, w
+
+
+def form(basis, kernel, v, w):
+    """κ(z_i,z_j) as a matrix of d×d blocks, from functions formed at each point."""
+    bases = basis(v, w)
+    phi, psi = bases.left, bases.right
+    if bases.maps is not None:
+        phi, psi = phi @ bases.maps[0].mT, psi @ bases.maps[1].mT
+    return torch.einsum("bik,kce,bjk->bijce", phi, kernel.blocks, psi), bases
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_kernel_equals_dense_quadrature_in_values_and_gradients(exact):
+    basis, kernel, v, w = make(exact)
+    dense, bases = form(basis, kernel, v, w)
+    parameters = [*basis.parameters(), *kernel.parameters()]
+    results = []
+    for out in (torch.einsum("bijce,bje,bj->bic", dense, v, w.expand(2, -1)), kernel(v, bases)):
+        results.append([out, *torch.autograd.grad(out.sin().sum(), parameters, retain_graph=True)])
+    for found, truth in zip(*results, strict=True):
+        torch.testing.assert_close(found, truth, rtol=1e-10, atol=1e-12)
+
+
+def test_exact_bases_are_orthonormal_up_to_the_ridge():
+    basis, _, v, w = make()
+    assert basis(v, w).orthogonality() < 1e-2
+    assert make(exact=False)[0](v, w).orthogonality() > 1
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_svd_is_orthonormal_sorted_and_gives_the_kernel_back(exact):
+    basis, kernel, v, w = make(exact)
+    dense, bases = form(basis, kernel, v, w)
+    S, left, right = kernel.svd(bases)
+    for functions in (left, right):
+        G = torch.einsum("bncl,bncm,bn->blm", functions, functions, w.expand(2, -1))
+        torch.testing.assert_close(G, torch.eye(H * D, dtype=G.dtype).expand_as(G), rtol=0, atol=1e-8)
+    assert (S.diff(dim=-1) <= 0).all()
+    torch.testing.assert_close(torch.einsum("bicl,bl,bjel->bijce", left, S, right), dense.detach())
+
+
+def test_the_spectrum_of_orthonormal_bases_is_the_union_of_the_blocks_spectra():
+    basis, kernel, v, w = make()
+    S = kernel.svd(basis(v, w)).values[0]
+    blocks = torch.linalg.svdvals(kernel.blocks.detach()).flatten().sort(descending=True).values
+    torch.testing.assert_close(S, blocks, rtol=5e-2, atol=1e-2)  # up to the ridge
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_truncation_keeps_the_leading_triplets(exact):
+    basis, kernel, v, w = make(exact)
+    bases = basis(v, w)
+    whole = kernel(v, bases)
+    S, left, right = kernel.svd(bases)
+    kernel.truncation = H * D
+    torch.testing.assert_close(kernel(v, bases), whole)
+    kernel.truncation = 5
+    coefficients = torch.einsum("bncl,bnc,bn->bl", right, v, w.expand(2, -1))[:, :5]
+    expected = torch.einsum("bncl,bl->bnc", left[..., :5], S[:, :5] * coefficients)
+    torch.testing.assert_close(kernel(v, bases), expected)
+
+
+def test_the_inverse_factor_and_its_gradient():
+    torch.manual_seed(0)
+    f = torch.randn(2, 9, 4, dtype=torch.float64, requires_grad=True)
+
+    def whiten(f):
+        return inverse_factor(f.mT @ f, 1e-3)
+
+    T = whiten(f)
+    torch.testing.assert_close(T @ (f.mT @ f) @ T.mT, torch.eye(4).double().expand(2, -1, -1), rtol=0, atol=1e-2)
+    assert torch.autograd.gradcheck(whiten, (f,))
