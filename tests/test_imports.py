@@ -24,10 +24,12 @@ ALLOWED = {
     "report": LEAVES,
     "run": LEAVES | {"environment", "evaluation", "training", "models", "data"},
     "inference": LEAVES | {"training", "data"},
-    "console": LEAVES | {"report", "training", "benchmark"},
+    "console": LEAVES | {"report", "training", "benchmark", "tuning"},
     "demo": LEAVES | {"run", "console", "report"},
     "benchmark": LEAVES | {"run", "environment", "equations", "data"},
-    "cli": LEAVES | {"benchmark", "demo", "run", "inference", "console", "report", "environment", "training", "data"},
+    "tuning": LEAVES | {"run", "environment", "training", "models", "data"},
+    "cli": LEAVES
+    | {"benchmark", "tuning", "demo", "run", "inference", "console", "report", "environment", "training", "data"},
     "__main__": {"cli"},
 }
 

@@ -1,4 +1,4 @@
-"""The command line: svdno demo | generate | inspect | plot | train | evaluate | predict | benchmark | report.
+"""The command line: svdno demo | generate | inspect | plot | train | evaluate | predict | benchmark | report | tune.
 
 No logic here. Bad input ends with a message and status 2; nobody is shown a traceback unless SVDNO_DEBUG=1.
 """
@@ -252,6 +252,46 @@ def report(
     lines += [f"left out: {name}" for name in collection.left_out]
     for line in filter(None, [*lines, f"Report: {output / 'report.html'}"]):
         Console().print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def tune(
+    space: Annotated[str, typer.Argument(help="Name of a bundled space, or a recipe in TOML with a table [search].")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder of the study, continued if there; by default runs/SPACE."),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of the study, those of earlier calls included.")] = 50,
+    workers: Annotated[int, typer.Option(min=1, help="Trials at the same time.")] = 1,
+    recipe: Annotated[str | None, typer.Option(help="Recipe to extend instead of the one the space names.")] = None,
+    changes: Changes = None,
+    device: Device = "auto",
+) -> None:
+    """Search for the settings with the smallest validation error; hopeless trials end early, what is done is kept."""
+    from svdno.console import Board, TrialBoard, print_search
+    from svdno.data.generate import find_or_generate
+    from svdno.environment import pick_device
+    from svdno.run import find_data_folder
+    from svdno.tuning.space import read_space
+    from svdno.tuning.study import SharedStudy
+    from svdno.tuning.workers import run_workers
+
+    place, console = pick_device(device), Console()
+    settings = read_space(space, recipe, parse_changes(changes or []))
+    folder = output or Path("runs") / Path(space).stem
+    study, data_folder = SharedStudy(settings, folder), find_data_folder(folder)
+    try:
+        with Board(console) as board:
+            find_or_generate(settings.recipe.data, data_folder, place, board.follow_solving(settings.recipe.data))
+        with TrialBoard(console, list(settings.search), trials) as view:
+            broken = run_workers(study, trials, workers, device, data_folder, view.show)
+    except KeyboardInterrupt:
+        console.print("\nStopped. The same command continues the study.")
+        raise typer.Exit(130) from None
+    print_search(console, study, broken)
+    if broken or not (folder / "best.toml").exists():
+        raise typer.Exit(1)
+    console.print(f"Recipe: {folder / 'best.toml'}", soft_wrap=True)
 
 
 def main() -> None:

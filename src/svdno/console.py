@@ -19,6 +19,11 @@ from svdno.training.state import Epoch
 
 if TYPE_CHECKING:
     from svdno.benchmark import Cell
+    from svdno.tuning.results import Attempt
+    from svdno.tuning.study import SharedStudy
+
+# Lines of a table that is drawn again and again: a terminal cannot take back what has left it.
+LATEST = 12
 
 
 class Board(Progress):
@@ -132,3 +137,63 @@ class CellBoard(Live):
         mean = f"{100 * sum(errors) / len(errors):.3g} %" if errors else "–"
         failed = sum(cell.state == "failed" for cell in cells)
         return f"{mean} ({len(errors)}/{len(cells)})" + (f" {failed} failed" if failed else "")
+
+
+class TrialBoard(Live):
+    """A table that grows: the latest trials of a search and the best one, with their values and validation errors."""
+
+    def __init__(self, console: Console, keys: list[str], trials: int) -> None:
+        self.keys, self.trials = keys, trials
+        self.started, self.done_at_start = perf_counter(), -1
+        super().__init__(console=console, auto_refresh=False)
+
+    def show(self, study: "SharedStudy") -> None:
+        """Draw the table again, as the study is now."""
+        self.update(self._draw(study.attempts()), refresh=True)
+
+    def _draw(self, attempts: list["Attempt"]) -> RichTable:
+        from svdno.tuning.results import find_best
+
+        best = find_best(attempts)
+        table = RichTable("trial", title=self._summarise(attempts))
+        for key in self.keys:  # with blanks a narrow terminal breaks names between words
+            table.add_column(key.rpartition(".")[2].replace("_", " "), justify="right")
+        for title in ("error (%)", "epochs", "time (s)", "state"):
+            table.add_column(title, justify="left" if title == "state" else "right", no_wrap=title == "state")
+        for attempt in attempts:
+            if attempt is best or attempt in attempts[-LATEST:]:
+                table.add_row(*self._row(attempt), style="bold" if attempt is best else None)
+        return table
+
+    def _row(self, attempt: "Attempt") -> list[str]:
+        values = [attempt.values.get(key, "") for key in self.keys]
+        error = "–" if attempt.error is None else f"{100 * attempt.error:.4g}"
+        numbers = [error, str(attempt.epochs), f"{attempt.seconds:.0f}", attempt.state]
+        return [str(attempt.number), *(f"{v:.3g}" if isinstance(v, float) else str(v) for v in values), *numbers]
+
+    def _summarise(self, attempts: list["Attempt"]) -> str:
+        counts = {state: sum(a.state == state for a in attempts) for state in ("finished", "pruned", "failed")}
+        done = sum(counts.values())
+        if self.done_at_start < 0:
+            self.done_at_start = done
+        made = done - self.done_at_start
+        left = (perf_counter() - self.started) / made * (self.trials - done) if made else 0.0
+        time = f", about {left / 60:.0f} min left" if left > 0 else ""
+        others = "".join(f", {n} {state}" for state, n in counts.items() if n and state != "finished")
+        return f"{done} of {self.trials} trials done{others}{time}"
+
+
+def print_search(console: Console, study: "SharedStudy", broken: list[str]) -> None:
+    """Print the best trial of a search, how much its settings matter, and what went wrong."""
+    from svdno.tuning.results import find_best
+
+    attempts, importances = study.attempts(), study.importances()
+    best, lines = find_best(attempts), ["", "No trial is finished."]
+    if best is not None:
+        lines = ["", f"Best: trial {best.number}, validation error {100 * (best.error or 0.0):.4g} %"]
+        for key, value in best.values.items():
+            share = f"   importance {100 * importances[key]:.0f} %" if key in importances else ""
+            lines.append(f"  {key} = {value}{share}")
+    lines += [f"failed: trial {a.number}: {a.message}" for a in attempts if a.state == "failed"]
+    for line in lines + broken:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
