@@ -46,9 +46,9 @@ class BlockBases(NamedTuple):
 
 
 class BlockBasis(nn.Module):
-    """A net that reads a field h and gives H functions φ and H functions ψ of the points.
+    """A net B y + C γ(D y) that reads y = (x, h) at each point and gives H functions φ and H functions ψ.
 
-    channels: components of h
+    channels: components of y
     features: H
     exact: make them orthonormal on each input (Cholesky)
     """
@@ -56,13 +56,14 @@ class BlockBasis(nn.Module):
     def __init__(self, channels: int, features: int, *, exact: bool) -> None:
         super().__init__()
         self.exact = exact
+        self.linear = nn.Linear(channels, 2 * features, bias=False)
         self.net = nn.Sequential(nn.Linear(channels, 2 * features), nn.GELU(), nn.Linear(2 * features, 2 * features))
 
-    def forward(self, h: Float[Tensor, "batch n channels"], w: Float[Tensor, "#batch n"]) -> BlockBases:
+    def forward(self, y: Float[Tensor, "batch n channels"], w: Float[Tensor, "#batch n"]) -> BlockBases:
         """Evaluate both on one batch of inputs."""
-        features = self.net(h)
+        features = self.linear(y) + self.net(y)
         H = features.shape[-1] // 2
-        with torch.autocast(h.device.type, enabled=False):
+        with torch.autocast(y.device.type, enabled=False):
             C = second_moment(features, w)
             grams = torch.stack([C[:, :H, :H], C[:, H:, H:]])
             maps = inverse_factor(grams, RIDGE) if self.exact else None

@@ -43,11 +43,15 @@ class Block(nn.Module):
         )
 
     def forward(
-        self, v: Float[Tensor, "batch n d"], w: Float[Tensor, "#batch n"], given: BlockBases | None
+        self,
+        v: Float[Tensor, "batch n d"],
+        x: Float[Tensor, "batch n located"],
+        w: Float[Tensor, "#batch n"],
+        given: BlockBases | None,
     ) -> tuple[Float[Tensor, "batch n d"], BlockBases]:
         """The next latent field, and the bases it came from."""
         h = self.norm(v)
-        bases = given if self.basis is None else self.basis(h, w)
+        bases = given if self.basis is None else self.basis(torch.cat([x.to(h.dtype), h], dim=-1), w)
         assert bases is not None
         v = v + nn.functional.gelu(self.pointwise(h) + self.kernel(h, bases))
         return (v if self.feed_forward is None else v + self.feed_forward(v)), bases
@@ -63,7 +67,7 @@ class SVDNOPlus(nn.Module):
     hidden_channels: d
     n_layers: T
     singular_channels: H, pairs of singular functions; the kernel has rank H·d
-    frequencies: of the waves of x that the lift sees besides x
+    frequencies: of the waves of x that the lift and the singular functions see besides x
     stem_taps: along each axis, of the two local integrals over a that the lift sees; 0 for none, as clouds need it
     feed_forward: width of the MLP in a block over d, 0 for none
     orthogonality: "exact" (orthonormal on every input), "penalty" (L_ortho joins the loss) or "none"
@@ -100,7 +104,7 @@ class SVDNOPlus(nn.Module):
             nn.Linear(located + in_channels + (d if stem_taps else 0), d), nn.GELU(), nn.Linear(d, d)
         )
         owners = n_layers if bases == "per-layer" else 1
-        nets = [BlockBasis(d, H, exact=orthogonality == "exact") for _ in range(owners)]
+        nets = [BlockBasis(located + d, H, exact=orthogonality == "exact") for _ in range(owners)]
         self.blocks = nn.ModuleList(Block(d, H, nets[t] if t < owners else None, feed_forward) for t in range(n_layers))
         self.project = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, out_channels))
         self.skip = nn.Linear(in_channels, out_channels)
@@ -175,23 +179,24 @@ class SVDNOPlus(nn.Module):
         return samples
 
     def _evaluate(self, samples: Samples) -> tuple[Tensor, list[BlockBases]]:
-        v = self.lift(self._describe(samples))
+        x = self._locate(samples)
+        parts = [x, samples.a]
+        if self.stem is not None:
+            parts.append(self.stem(samples.as_grid(samples.a)).flatten(1, -2))
+        v = self.lift(torch.cat(parts, dim=-1))
         bases: list[BlockBases] = []
         for block in self.blocks:
-            v, used = block(v, samples.w, bases[0] if bases else None)
+            v, used = block(v, x, samples.w, bases[0] if bases else None)
             bases.append(used)
         return samples.as_grid(self.skip(samples.a) + self.project(v)), bases
 
-    def _describe(self, samples: Samples) -> Float[Tensor, "batch n described"]:
-        """What the lift sees at each point: waves of x, x itself unless the grid is a circle, a, and the stem."""
+    def _locate(self, samples: Samples) -> Float[Tensor, "batch n located"]:
+        """sin and cos of k-fold x, and x itself unless the grid is a circle."""
         periodic, count = self.arguments["placement"] == "periodic", self.arguments["frequencies"]
         k = torch.arange(1, count + 1, dtype=samples.x.dtype, device=samples.x.device)
         waves = ((2 * pi if periodic else pi) * samples.x.unsqueeze(-1) * k).flatten(-2)
-        x = [torch.sin(waves), torch.cos(waves)] + ([] if periodic and count else [samples.x])
-        parts = [torch.cat(x, dim=-1).expand(len(samples.a), -1, -1), samples.a]
-        if self.stem is not None:
-            parts.append(self.stem(samples.as_grid(samples.a)).flatten(1, -2))
-        return torch.cat(parts, dim=-1)
+        parts = [torch.sin(waves), torch.cos(waves)] + ([] if periodic and count else [samples.x])
+        return torch.cat(parts, dim=-1).expand(len(samples.a), -1, -1)
 
 
 def _orthogonality(bases: list[BlockBases]) -> Tensor:
