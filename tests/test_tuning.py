@@ -264,10 +264,10 @@ def test_a_line_that_was_torn_off_does_not_spoil_the_study(toml, tmp_path):
 def test_a_folder_with_another_space_is_refused(toml, tmp_path):
     SharedStudy(read_space(str(toml)), tmp_path / "out")
     SharedStudy(read_space(str(toml)), tmp_path / "out")
-    with pytest.raises(InputError, match="holds a study of another space: training differ"):
+    with pytest.raises(InputError, match="holds a study of another space, with other training"):
         SharedStudy(read_space(str(toml), changes={"training.epochs": 3}), tmp_path / "out")
     toml.write_text(TINY.replace("high = 3", "high = 4"))
-    with pytest.raises(InputError, match="holds a study of another space: search differ"):
+    with pytest.raises(InputError, match="holds a study of another space, with other search"):
         SharedStudy(read_space(str(toml)), tmp_path / "out")
 
 

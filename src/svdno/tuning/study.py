@@ -145,13 +145,13 @@ class SharedStudy:
         differing = [key for key in wanted if found.get(key) != wanted[key]]
         if differing:
             raise InputError(
-                f"{self.folder} holds a study of another space: {', '.join(differing)} differ. "
-                "Restore them to continue it, or choose another folder with -o."
+                f"{self.folder} holds a study of another space, with other {', '.join(differing)}. "
+                "Restore that to continue it, or choose another folder with -o."
             )
 
 
 def report(trial: Trial, epoch: int, error: float) -> None:
-    """Note a validation error; a trial whose best is worse than the median of the others' at that epoch ends here."""
+    """Note a validation error; a trial whose best is worse than the median of the finished ones' then ends here."""
     trial.report(error, epoch)
     if trial.should_prune():
         raise optuna.TrialPruned
