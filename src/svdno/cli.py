@@ -256,7 +256,7 @@ def report(
 
 @app.command()
 def tune(
-    space: Annotated[str, typer.Argument(help="Name of a bundled space, or a TOML file: a recipe with a search table.")],
+    space: Annotated[str, typer.Argument(help="Name of a bundled space, or a TOML recipe with a search table.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder of the study, continued if there; by default runs/SPACE."),
