@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from svdno.grid import Grid
     from svdno.models.fno import FNO
     from svdno.models.svdno import SVDNO
+    from svdno.models.svdno_plus import SVDNOPlus
     from svdno.recipe import TrainingSettings
     from svdno.training.checkpoint import load, save
     from svdno.training.loop import train
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "SVDNO": "svdno.models.svdno",
+    "SVDNOPlus": "svdno.models.svdno_plus",
     "FNO": "svdno.models.fno",
     "Grid": "svdno.grid",
     "Dataset": "svdno.data.dataset",
@@ -35,6 +37,7 @@ __all__ = [
     "SVDNO",
     "Dataset",
     "Grid",
+    "SVDNOPlus",
     "Surrogate",
     "TrainingSettings",
     "__version__",

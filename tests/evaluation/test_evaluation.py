@@ -9,7 +9,7 @@ import torch
 
 from svdno import Dataset, Grid, Surrogate
 from svdno.evaluation.metrics import linf, relative_l2_per_time, summarise
-from svdno.evaluation.records import collect_samples, collect_singular, evaluate
+from svdno.evaluation.records import collect_samples, collect_singular, evaluate, measure_orthogonality
 
 
 def make_data(samples: int = 7) -> Dataset:
@@ -72,3 +72,13 @@ def test_the_memory_of_a_process_is_its_own_and_not_that_of_the_one_that_started
     code = "import torch; from svdno.evaluation.cost import peak_memory; print(peak_memory(torch.device('cpu')))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert 2**26 < int(found.stdout) < held.nbytes
+
+
+@pytest.mark.parametrize("name", ["svdno", "svdno-plus"])
+def test_orthogonality_of_many_inputs_is_the_mean_over_them(name):
+    data = make_data(40)
+    torch.manual_seed(0)
+    surrogate = Surrogate.build(name, data, hidden_channels=6, singular_channels=4, orthogonality="penalty")
+    a = surrogate.input_normalizer.encode(data.inputs)
+    whole = surrogate.model.orthogonality(a, *surrogate.locate(data.grid.shape))
+    assert measure_orthogonality(surrogate, data) == pytest.approx(whole.item(), rel=1e-5)

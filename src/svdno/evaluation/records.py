@@ -9,11 +9,12 @@ from torch import Tensor
 from svdno.data.dataset import Dataset
 from svdno.evaluation.metrics import linf, relative_l2_per_time, summarise
 from svdno.evaluation.variability import spatial_variability
-from svdno.models import SVDNO
+from svdno.models import SVDNO, SVDNOPlus
 from svdno.training.losses import relative_l2
 from svdno.training.surrogate import Surrogate
 
-# How many inputs the recorded singular values come from, and how many leading functions are kept.
+# How many inputs the recorded singular values come from and L_ortho takes at once, and how many leading functions are
+# kept.
 SPECTRUM_SAMPLES = 16
 LEADING = 4
 
@@ -72,9 +73,14 @@ def collect_singular(surrogate: Surrogate, test: Dataset) -> dict[str, np.ndarra
 @torch.no_grad()
 def measure_orthogonality(surrogate: Surrogate, test: Dataset) -> float | None:
     """L_ortho on the test inputs, or None for a model without singular functions."""
-    if (model := _svd_model(surrogate)) is None:
+    model = surrogate.model if isinstance(surrogate.model, SVDNOPlus) else _svd_model(surrogate)
+    if model is None:
         return None
-    return model.orthogonality(*_model_inputs(surrogate, test)).item()
+    total = 0.0
+    for first in range(0, len(test), SPECTRUM_SAMPLES):
+        part = test.subset(first, min(first + SPECTRUM_SAMPLES, len(test)))
+        total += len(part) * model.orthogonality(*_model_inputs(surrogate, part)).item()
+    return total / len(test)
 
 
 def measure_variability(test: Dataset, device: torch.device) -> float:
