@@ -35,11 +35,11 @@ class Trend:
 
 
 def find_trend(study: Study) -> Trend:
-    """SVD-NO against the best method that is no SVD-NO, on each equation that records β and has both."""
+    """SVD-NO against the best of the paper's baselines, on each equation that records β and has both."""
     trend = Trend([], [], [])
     for equation, title in study.equations.items():
         ours = study.find(equation, published.REFERENCE)
-        others = [e.error for e in study.of(equation) if not e.recipe.model["name"].startswith("svdno")]
+        others = [e.error for e in study.of(equation) if e.label in published.METHODS and e is not ours]
         beta = None if ours is None else ours.average("variability")
         if ours is None or beta is None or not others:
             continue

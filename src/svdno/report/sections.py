@@ -76,8 +76,8 @@ def _show_trend(study: Study) -> Item:
         "variability",
         "Improvement against spatial variability",
         "Scatter plot of the improvement of SVD-NO over the best baseline against the spatial variability β.",
-        "How much smaller the mean error of SVD-NO is than that of the best baseline, against the spatial variability "
-        f"β of the equation's solutions. Open circles: as published.{fit}",
+        "How much smaller the mean error of SVD-NO is than that of the best of the paper's baselines, against the "
+        f"spatial variability β of the equation's solutions. Open circles: as published.{fit}",
         draw_trend(trend),
     )
 
