@@ -15,6 +15,9 @@ from svdno.models.inputs import Samples, check_counts, read_samples
 from svdno.models.local_kernel import LocalKernel
 from svdno.models.svd_kernel import KernelSVD
 
+# The branches of a block start at this share of their usual size, so that a deep model begins near P and Q alone.
+BRANCH = 0.2
+
 
 class Block(nn.Module):
     """v ← v + γ(W h + K h) with h = LN(v), then v ← v + MLP(LN(v)); K is a block SVD kernel.
@@ -41,6 +44,15 @@ class Block(nn.Module):
             if feed_forward
             else None
         )
+        self._shrink()
+
+    @torch.no_grad()
+    def _shrink(self) -> None:
+        """Start the branches small."""
+        self.kernel.blocks.mul_(BRANCH)
+        self.pointwise.weight.mul_(BRANCH)
+        if self.feed_forward is not None:
+            self.feed_forward[-1].weight.mul_(BRANCH)  # type: ignore[operator]
 
     def forward(
         self,
@@ -84,7 +96,7 @@ class SVDNOPlus(nn.Module):
         hidden_channels: int = 64,
         n_layers: int = 4,
         singular_channels: int = 32,
-        frequencies: int = 4,
+        frequencies: int = 8,
         stem_taps: int = 5,
         feed_forward: int = 2,
         orthogonality: str = "exact",
