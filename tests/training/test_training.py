@@ -219,7 +219,7 @@ def test_damaged_and_foreign_checkpoints_are_named(tmp_path):
 
 
 def test_unknown_models_and_settings_are_named():
-    with pytest.raises(InputError, match="unknown model 'fmo'; there is svdno, fno"):
+    with pytest.raises(InputError, match="unknown model 'fmo'; there is svdno, svdno-plus, fno"):
         Surrogate.build("fmo", make_data())
     with pytest.raises(InputError, match="model 'fno' has no setting rank; it has in_channels"):
         Surrogate.build("fno", make_data(), rank=3)
