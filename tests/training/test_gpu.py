@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 SETTINGS = TrainingSettings(epochs=8, batch_size=6, learning_rate=1e-2, schedule="one-cycle", clip=1.0)
 MODELS = [("svdno", {}), ("svdno", {"singular_net": "lstm"}), ("svdno", {"orthogonality": "exact"})]
-MODELS += [("fno", {}), ("uno", {}), ("unet", {}), ("deeponet", {}), ("mpnn", {})]
+MODELS += [("svdno-plus", {}), ("fno", {}), ("uno", {}), ("unet", {}), ("deeponet", {}), ("mpnn", {})]
 
 
 def trained(settings, name="svdno", on_epoch=lambda row: None, state_file=None, **arguments) -> torch.Tensor:
