@@ -72,6 +72,8 @@ def test_one_seed_has_no_interval_and_says_so():
         (Interval(0.123, 0.0456, 3), "12 ± 4.6"),
         (Interval(3.21, 1.234, 3), "321 ± 123"),
         (Interval(0.0037, 0.0, 3), "0.37 ± 0"),
+        (Interval(0.0037, 1e-15, 3), "0.37 ± 0"),
+        (Interval(0.0, 0.0, 3), "0 ± 0"),
     ],
 )
 def test_intervals_are_written_as_in_the_paper(interval, text):

@@ -17,6 +17,10 @@ Array = NDArray[np.float64]
 FEWEST_SIGNS = 6
 
 
+# A spread below this share of the mean is the rounding of float32 numbers: seeds that do not matter.
+ROUNDING = 1e-6
+
+
 @dataclass(frozen=True)
 class Interval:
     """Mean and half the width of its confidence interval, which one value alone does not have."""
@@ -34,7 +38,7 @@ class Interval:
         if self.half_width is None:
             return f"{number(mean)} (1 seed, no interval)"
         half = factor * self.half_width
-        if half == 0:
+        if half <= ROUNDING * abs(mean):
             return f"{number(mean)} ± 0"
         decimals = max(_second_decimal(half), 0)
         width = f"{half:.{decimals}f}"
