@@ -1,4 +1,4 @@
-"""SVD-NO+: residual blocks around a block SVD kernel with exactly orthonormal, latent-conditioned bases."""
+"""SVD-NO+: residual blocks around a block SVD kernel with orthonormal, latent-conditioned bases."""
 
 from copy import deepcopy
 from math import pi
@@ -82,10 +82,11 @@ class SVDNOPlus(nn.Module):
     frequencies: of the waves of x that the lift and the singular functions see besides x
     stem_taps: along each axis, of the two local integrals over a that the lift sees; 0 for none, as clouds need it
     feed_forward: width of the MLP in a block over d, 0 for none
-    orthogonality: "exact" (orthonormal on every input), "penalty" (L_ortho joins the loss) or "none"
+    orthogonality: "exact" (orthonormal on every input, up to a ridge), "penalty" (L_ortho joins the loss) or "none"
     bases: "per-layer" (functions of each block's own latent field) or "global" (the first's for all)
     placement: of the grid; "periodic" ones are treated as circles
     sensors: points of the trained grid along each axis, whose spacing is that of the stem's taps
+    truncation: keep only this many leading triplets on each input; set by `truncated`
     """
 
     def __init__(
