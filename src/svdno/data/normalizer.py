@@ -16,7 +16,7 @@ class Normalizer:
     std: tuple[float, ...]
 
     @classmethod
-    def fit(cls, chunks: Iterable[Float[Tensor, "samples *rest fields"]]) -> "Normalizer":
+    def fit(cls, chunks: Iterable[Float[Tensor, "_ *rest fields"]]) -> "Normalizer":
         """Take the statistics of fields that come in chunks of samples; one that is constant is only shifted."""
         shift, count = torch.zeros(()), 0
         for i, chunk in enumerate(chunks):
