@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from svdno.errors import InputError, check_at_least, check_positive, choose
 
 T = TypeVar("T")
 
 BUNDLED = files("svdno") / "recipes"
+
+SYMMETRIES = ("shift", "mirror", "swap")
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,13 @@ class TrainingSettings:
     """How a model is trained.
 
     accumulate: parts that a batch is computed in, to save memory; the step is the same
-    optimizer: "adam" or "adamw"
+    optimizer: "adam", "adamw" or "muon" (matrices along orthogonal steps, the rest as adamw)
     schedule: "one-cycle" (up over the first 30 %, down to nothing), "cosine" (down to nothing), "step" (halved every
         `step_epochs`) or "constant"
     clip: largest norm of the gradient, or 0 for no limit
     penalty: weight of the model's own penalty (L_ortho) in the loss
     terms: weights of further terms of the loss, such as {h1 = 0.1}
+    symmetries: of the equation, which move samples at random: "shift", "mirror", "swap"
     average: β of the moving average of the weights, which is then what is validated and kept; 0 for none
     patience: stop after this many epochs without a better validation error, or 0 to go on
     precision: of products, "fp32", "tf32" (a GPU's faster float32) or "bf16"
@@ -83,6 +86,7 @@ class TrainingSettings:
     clip: float = 0.0
     penalty: float = 1.0
     terms: dict[str, float] = field(default_factory=dict)
+    symmetries: list[str] = field(default_factory=list)
     average: float = 0.0
     patience: int = 0
     precision: str = "tf32"
@@ -92,9 +96,11 @@ class TrainingSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        choose("optimizer", self.optimizer, ("adam", "adamw"))
+        choose("optimizer", self.optimizer, ("adam", "adamw", "muon"))
         choose("schedule", self.schedule, ("one-cycle", "cosine", "step", "constant"))
         choose("precision", self.precision, ("fp32", "tf32", "bf16"))
+        for name in self.symmetries:
+            choose("symmetries", name, SYMMETRIES)
         check_at_least(self, epochs=1, batch_size=1, accumulate=1, step_epochs=1, patience=0, seed=0)
         check_at_least(self, weight_decay=0, clip=0, penalty=0)
         check_positive(self, "learning_rate")
@@ -218,8 +224,9 @@ def build_settings(kind: type[T], table: Any, name: str) -> T:
 def _check_type(name: str, value: Any, expected: Any) -> Any:
     if expected is float and type(value) is int:
         return float(value)
-    if isinstance(expected, type) and type(value) is not expected:
-        raise InputError(f"`{name}` must be of type {expected.__name__}, got {value!r}.")
+    kind = get_origin(expected) or expected
+    if isinstance(kind, type) and type(value) is not kind:
+        raise InputError(f"`{name}` must be of type {kind.__name__}, got {value!r}.")
     return value
 
 

@@ -48,7 +48,7 @@ def train_with_cuts(path: Path, cuts: list[int], settings=SETTINGS, name="svdno"
     return weights(surrogate), [replace(row, seconds=0.0) for row in history]
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
 @pytest.mark.parametrize(("name", "arguments"), [("svdno", {}), ("svdno", {"singular_net": "lstm"}), ("fno", {})])
 def test_a_training_cut_off_twice_ends_with_the_same_bits(tmp_path, name, arguments, optimizer):
     settings = replace(SETTINGS, optimizer=optimizer, weight_decay=1e-3)

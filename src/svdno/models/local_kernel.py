@@ -33,14 +33,16 @@ class LocalKernel(nn.Module):
     ) -> None:
         super().__init__()
         self.sensors, self.placement = sensors, placement
+        self.shape = (out_channels, in_channels, *[taps] * dim)
         bound = 1 / sqrt(in_channels * taps**dim)
-        self.taps = nn.Parameter(torch.empty(out_channels, in_channels, *[taps] * dim).uniform_(-bound, bound))
+        # As a matrix, which it is to an optimiser.
+        self.taps = nn.Parameter(torch.empty(out_channels, in_channels * taps**dim).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(out_channels).uniform_(-bound, bound))
 
     def forward(self, a: Float[Tensor, "batch *space in_channels"]) -> Float[Tensor, "batch *space out_channels"]:
         """Apply it at every point of a grid."""
         space = tuple(a.shape[1:-1])
-        kernel: Tensor = self.taps
+        kernel = self.taps.reshape(self.shape)
         ends = int(self.placement == "nodes")
         for axis, (n, n0) in enumerate(zip(space, self.sensors or space, strict=True)):
             if n != n0:

@@ -20,11 +20,13 @@ from svdno.training.batches import Batches
 from svdno.training.capture import Replayed
 from svdno.training.distributed import processes, rank, sum_over_processes
 from svdno.training.losses import Objective
+from svdno.training.muon import Muon
 from svdno.training.schedules import learning_rate
 from svdno.training.state import Epoch, TrainingState
 from svdno.training.surrogate import Surrogate
+from svdno.training.symmetries import Symmetries
 
-OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "muon": Muon}
 
 # A loss this many times its smallest value so far has exploded.
 EXPLOSION = 1e3
@@ -69,6 +71,7 @@ def _train(
     model, samples = surrogate.model, len(training_set)
     fitted, held_out = Batches(surrogate, training_set), Batches(surrogate, validation_set)
     objective = Objective(surrogate, settings.penalty, settings.terms, training_set.equation)
+    symmetries = Symmetries(settings.symmetries, surrogate.grid)
     optimizer = _build_optimizer(model, settings)
     average = AveragedModel(model, settings.average)
     step = _build_step(objective, optimizer, average, settings)
@@ -89,13 +92,14 @@ def _train(
         model.train()
         totals = torch.zeros(3, dtype=torch.float64, device=surrogate.device)
         order = _draw_order(samples, settings, epoch)
+        moves = symmetries.draw(samples, settings.seed, epoch).to(surrogate.device).split(settings.batch_size)
         for i, batch in enumerate(fitted.fetch(_share(rows)[0] for rows in order)):
             count = _share(order[i])[1]
             rate = learning_rate(settings, (epoch - 1) * steps_per_epoch + i, steps_per_epoch)
             _set_learning_rate(optimizer, rate)
             # DDP averages gradients over the processes, however many samples each of them had.
             portion = torch.full((), count * processes() / len(order[i]), device=surrogate.device)
-            totals += count * step(*batch, portion)
+            totals += count * step(*symmetries.move(batch, _share(moves[i])[0]), portion)
         loss, train_error, penalty = (sum_over_processes(totals) / samples).tolist()
         _check_loss(loss, epoch, state)
         validation_error = _measure(held_out, validate, settings.batch_size)
