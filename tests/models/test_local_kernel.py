@@ -8,12 +8,13 @@ from svdno.grid import Grid
 from svdno.models.local_kernel import LocalKernel
 
 
-def test_on_the_trained_grid_it_is_a_convolution():
+@pytest.mark.parametrize("groups", [1, 2])
+def test_on_the_trained_grid_it_is_a_convolution(groups):
     torch.manual_seed(0)
-    local = LocalKernel(2, 3, 2, 3, (8, 9), "periodic")
+    local = LocalKernel(2, 4, 2, 3, (8, 9), "periodic", groups)
     a = torch.randn(2, 8, 9, 2)
     padded = F.pad(a.movedim(-1, 1), (1, 1, 1, 1), mode="circular")
-    truth = F.conv2d(padded, local.taps.reshape(local.shape), local.bias).movedim(1, -1)
+    truth = F.conv2d(padded, local.taps.reshape(local.shape), local.bias, groups=groups).movedim(1, -1)
     torch.testing.assert_close(local(a), truth)
 
 

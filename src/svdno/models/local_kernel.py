@@ -1,6 +1,6 @@
 """A local integral ∫ κ(x−y) a(y) dy on a uniform grid, with a kernel that means the same at every resolution."""
 
-from math import sqrt
+from math import prod, sqrt
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ class LocalKernel(nn.Module):
     taps: along each axis, an odd number
     sensors: points along each axis of the grid of spacing δ, or None to take each grid for it
     placement: of the grid, as in `Grid`; a "periodic" one goes on at the other end, others with the value at the edge
+    groups: sets of components that do not mix, as many for a and the result
     """
 
     def __init__(
@@ -30,13 +31,15 @@ class LocalKernel(nn.Module):
         taps: int,
         sensors: tuple[int, ...] | None,
         placement: str,
+        groups: int = 1,
     ) -> None:
         super().__init__()
-        self.sensors, self.placement = sensors, placement
-        self.shape = (out_channels, in_channels, *[taps] * dim)
-        bound = 1 / sqrt(in_channels * taps**dim)
+        self.sensors, self.placement, self.groups = sensors, placement, groups
+        self.shape = (out_channels, in_channels // groups, *[taps] * dim)
+        read = prod(self.shape[1:])
+        bound = 1 / sqrt(read)
         # As a matrix, which it is to an optimiser.
-        self.taps = nn.Parameter(torch.empty(out_channels, in_channels * taps**dim).uniform_(-bound, bound))
+        self.taps = nn.Parameter(torch.empty(out_channels, read).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(out_channels).uniform_(-bound, bound))
 
     def forward(self, a: Float[Tensor, "batch *space in_channels"]) -> Float[Tensor, "batch *space out_channels"]:
@@ -49,7 +52,7 @@ class LocalKernel(nn.Module):
                 kernel = _interpolate(kernel, axis + 2, (n - ends) / (n0 - ends))
         padding = [side for size in reversed(kernel.shape[2:]) for side in (size // 2, size // 2)]
         padded = F.pad(a.movedim(-1, 1), padding, mode="circular" if self.placement == "periodic" else "replicate")
-        return CONVOLUTIONS[len(space)](padded, kernel, self.bias).movedim(1, -1)
+        return CONVOLUTIONS[len(space)](padded, kernel, self.bias, groups=self.groups).movedim(1, -1)
 
 
 def _interpolate(kernel: Tensor, axis: int, ratio: float) -> Tensor:

@@ -174,10 +174,11 @@ class SVDNOPlus(nn.Module):
         return [block.kernel for block in self.blocks if isinstance(block, Block)]
 
     def _build_stem(self) -> nn.Sequential:
-        s = self.arguments
+        """Two local integrals; the second keeps components apart, which the lift mixes."""
+        s, d = self.arguments, self.arguments["hidden_channels"]
         sensors = None if s["sensors"] is None else tuple(s["sensors"])
-        sizes = ((s["in_channels"], s["hidden_channels"]), (s["hidden_channels"], s["hidden_channels"]))
-        first, second = (LocalKernel(*size, s["dim"], s["stem_taps"], sensors, s["placement"]) for size in sizes)
+        first = LocalKernel(s["in_channels"], d, s["dim"], s["stem_taps"], sensors, s["placement"])
+        second = LocalKernel(d, d, s["dim"], s["stem_taps"], sensors, s["placement"], groups=d)
         return nn.Sequential(first, nn.GELU(), second)
 
     def _read(self, a: Tensor, points: Tensor | None, weights: Tensor | None) -> Samples:
