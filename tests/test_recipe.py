@@ -71,7 +71,11 @@ def test_any_label_survives_a_round_trip(label):
         ("epochs = 3", "epochs = 3\nlearning_rate = -1", "`learning_rate` must be positive, got -1"),
         ("epochs = 3", 'epochs = 3\nschedule = "linear"', "must be one of 'one-cycle', 'cosine', 'step', 'constant'"),
         ("epochs = 3", 'epochs = 3\nsymmetries = "shift"', "`training.symmetries` must be of type list, got 'shift'"),
-        ("epochs = 3", 'epochs = 3\nsymmetries = ["turn"]', "must be one of 'shift', 'mirror', 'swap', got 'turn'"),
+        (
+            "epochs = 3",
+            'epochs = 3\nsymmetries = ["turn"]',
+            "must be one of 'equation', 'shift', 'mirror', 'swap', got 'turn'",
+        ),
         ("epochs = 3", "", r"\[training\] is incomplete.*epochs"),
         ("samples = 10", "samples = 10\ntrain = 0.9\nvalidation = 0.1", "leave samples for the test"),
         ('name = "svdno"', "rank = 3", "needs a `name`"),

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 BUNDLED = files("svdno") / "recipes"
 
-SYMMETRIES = ("shift", "mirror", "swap")
+SYMMETRIES = ("equation", "shift", "mirror", "swap")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class TrainingSettings:
     clip: largest norm of the gradient, or 0 for no limit
     penalty: weight of the model's own penalty (L_ortho) in the loss
     terms: weights of further terms of the loss, such as {h1 = 0.1}
-    symmetries: of the equation, which move samples at random: "shift", "mirror", "swap"
+    symmetries: which move samples at random: "shift", "mirror", "swap", or "equation" for all that the equation has
     average: β of the moving average of the weights, which is then what is validated and kept; 0 for none
     patience: stop after this many epochs without a better validation error, or 0 to go on
     precision: of products, "fp32", "tf32" (a GPU's faster float32) or "bf16"

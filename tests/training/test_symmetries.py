@@ -14,23 +14,28 @@ from svdno.training.loop import train
 from svdno.training.symmetries import Symmetries
 from tests.training.problems import make_data, make_surrogate
 
-CASES = [
-    ("allen-cahn", {"points": 64, "frames": 3}, ["shift", "mirror"]),
-    ("diffusion-reaction", {"points": 64, "frames": 3}, ["shift", "mirror"]),
-    ("darcy", {"points": 16}, ["mirror", "swap"]),
-]
+CASES = {
+    "allen-cahn": {"points": 64, "frames": 3},
+    "diffusion-reaction": {"points": 64, "frames": 3},
+    "shallow-water": {"points": 16, "frames": 3, "end": 0.1, "bathymetry": "random", "outputs": "h"},
+    "darcy": {"points": 16},
+}
 
 
-@pytest.mark.parametrize(("name", "parameters", "symmetries"), CASES)
-def test_the_solution_from_a_moved_input_is_the_moved_solution(name, parameters, symmetries):
-    equation = EQUATIONS[name](**parameters)
+@pytest.mark.parametrize("name", CASES)
+def test_the_solution_from_a_moved_input_is_the_moved_solution(name):
+    equation = EQUATIONS[name](**CASES[name])
     a = equation.sample_inputs(12, seed=0)
     u = equation.solve(a).movedim(1, -2).flatten(-2)
-    moves = Symmetries(symmetries, equation.grid)
+    moves = Symmetries(["equation"], equation.grid, equation)
     batch = moves.move(Batch(a, u, torch.ones(12)), moves.draw(12, seed=0, epoch=1))
     again = equation.solve(batch.inputs).movedim(1, -2).flatten(-2)
     assert (batch.inputs - a).flatten(1).norm(dim=1).gt(0.01).sum() >= 8
     assert (again - batch.targets).norm() < 1e-7 * u.norm()
+
+
+def test_every_equation_with_symmetries_is_tested():
+    assert {name for name, equation in EQUATIONS.items() if equation(**CASES.get(name, {})).symmetries} == set(CASES)
 
 
 def test_a_mirrored_line_of_nodes_is_reversed_and_a_periodic_one_keeps_its_first_point():
@@ -65,6 +70,11 @@ def test_a_model_that_saw_waves_in_one_place_knows_them_elsewhere_if_shifted():
 @pytest.mark.parametrize(
     ("names", "grid", "message"),
     [
+        (
+            ["equation"],
+            Grid.unit((8,)),
+            "needs data that name their equation. Name the symmetries: shift, mirror, swap",
+        ),
         (["shift"], Grid.unit((8,)), "needs a periodic grid, and this one has nodes"),
         (["swap"], Grid.unit((8, 9)), r"needs a square grid, and this one has the shape \(8, 9\)"),
     ],

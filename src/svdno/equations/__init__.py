@@ -32,6 +32,10 @@ class Equation(Protocol):
         """Names of the output fields."""
 
     @property
+    def symmetries(self) -> tuple[str, ...]:
+        """Moves of the grid that take solutions to solutions; see `svdno.training.symmetries`."""
+
+    @property
     def grid(self) -> Grid:
         """Where the fields are sampled by default."""
 

@@ -42,6 +42,7 @@ class AllenCahn:
     title: ClassVar[str] = "Allen–Cahn equation"
     input_fields: ClassVar[tuple[str, ...]] = ("u(x, 0)",)
     output_fields: ClassVar[tuple[str, ...]] = ("u",)
+    symmetries: ClassVar[tuple[str, ...]] = ("shift", "mirror")
 
     def __post_init__(self) -> None:
         check_positive(self, "diffusion", "end", "max_step")

@@ -44,6 +44,7 @@ class Darcy:
     title: ClassVar[str] = "Darcy flow"
     input_fields: ClassVar[tuple[str, ...]] = ("a(x, y)",)
     output_fields: ClassVar[tuple[str, ...]] = ("u",)
+    symmetries: ClassVar[tuple[str, ...]] = ("mirror", "swap")
 
     def __post_init__(self) -> None:
         check_positive(self, "low", "high", "tolerance")

@@ -42,6 +42,7 @@ class DiffusionReaction:
     title: ClassVar[str] = "Diffusion–reaction equation"
     input_fields: ClassVar[tuple[str, ...]] = ("u(x, 0)",)
     output_fields: ClassVar[tuple[str, ...]] = ("u",)
+    symmetries: ClassVar[tuple[str, ...]] = ("shift", "mirror")
 
     def __post_init__(self) -> None:
         check_positive(self, "diffusion", "reaction", "end", "first_step", "max_step")

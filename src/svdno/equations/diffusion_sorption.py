@@ -51,6 +51,7 @@ class DiffusionSorption:
     title: ClassVar[str] = "Diffusion–sorption equation"
     input_fields: ClassVar[tuple[str, ...]] = ("u(x, 0)",)
     output_fields: ClassVar[tuple[str, ...]] = ("u",)
+    symmetries: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_positive(

@@ -73,6 +73,11 @@ class ShallowWater:
         return tuple(self.outputs.split(", "))
 
     @property
+    def symmetries(self) -> tuple[str, ...]:
+        """Those of the square, for the depth alone: velocities turn with the points."""
+        return ("mirror", "swap") if len(self.output_fields) == 1 else ()
+
+    @property
     def grid(self) -> Grid:
         """Cells on [−2.5,2.5]²."""
         return Grid((self.points,) * 2, (-HALF_WIDTH,) * 2, (HALF_WIDTH,) * 2, "cells")

@@ -71,7 +71,7 @@ def _train(
     model, samples = surrogate.model, len(training_set)
     fitted, held_out = Batches(surrogate, training_set), Batches(surrogate, validation_set)
     objective = Objective(surrogate, settings.penalty, settings.terms, training_set.equation)
-    symmetries = Symmetries(settings.symmetries, surrogate.grid)
+    symmetries = Symmetries(settings.symmetries, surrogate.grid, training_set.equation)
     optimizer = _build_optimizer(model, settings)
     average = AveragedModel(model, settings.average)
     step = _build_step(objective, optimizer, average, settings)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from svdno.equations import Equation
 from svdno.errors import InputError
 from svdno.grid import Grid
 from svdno.training.batches import Batch
@@ -16,15 +17,18 @@ class Symmetries:
 
     They hold for scalar fields: the components of a vector would have to turn with the points.
 
-    names: "shift" (along periodic axes), "mirror" (each axis, or not), "swap" (of two equal axes, or not)
+    names: "shift" (along periodic axes), "mirror" (each axis, or not), "swap" (of two equal axes, or not), or
+        "equation" for those that the equation has
     grid: of the samples
+    equation: that they solve, where it is known
     """
 
-    def __init__(self, names: Sequence[str], grid: Grid) -> None:
-        self.names, self.grid = names, grid
-        if "shift" in names and grid.placement != "periodic":
+    def __init__(self, names: Sequence[str], grid: Grid, equation: Equation | None = None) -> None:
+        self.grid = grid
+        self.names = {name for given in names for name in (_ask(equation) if given == "equation" else (given,))}
+        if "shift" in self.names and grid.placement != "periodic":
             raise InputError(f'the symmetry "shift" needs a periodic grid, and this one has {grid.placement}.')
-        if "swap" in names and not (grid.dim == 2 and grid.shape[0] == grid.shape[1]):
+        if "swap" in self.names and not (grid.dim == 2 and grid.shape[0] == grid.shape[1]):
             raise InputError(f'the symmetry "swap" needs a square grid, and this one has the shape {grid.shape}.')
 
     def draw(self, count: int, seed: int, epoch: int) -> Float[Tensor, "count numbers"]:
@@ -55,3 +59,11 @@ class Symmetries:
         if "swap" in self.names:
             places = torch.where(numbers[:, -1].reshape(-1, 1, 1) < 0.5, places, places.mT)
         return places.flatten(1)
+
+
+def _ask(equation: Equation | None) -> tuple[str, ...]:
+    if equation is None:
+        raise InputError(
+            'symmetries = ["equation"] needs data that name their equation. Name the symmetries: shift, mirror, swap.'
+        )
+    return equation.symmetries
