@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from svdno.models.moments import expand, integrate, second_moment
+from svdno.models.moments import are_equal, expand, integrate, second_moment
 from svdno.models.orthonormal import factor, inverse_factor
 from svdno.models.svd_kernel import KernelSVD
 
@@ -85,8 +85,11 @@ class BlockKernel(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch n d"], bases: BlockBases) -> Float[Tensor, "batch n d"]:
         """(K v)(z_i) = Σ_k φ_k(z_i) R_k Σ_j w_j ψ_k(z_j) v(z_j) at every point."""
-        M = integrate(v, bases.right * bases.w.unsqueeze(-1).to(bases.right.dtype))
+        equal = are_equal(bases.w)  # then one number, which need not pass over the points
+        M = integrate(v, bases.right if equal else bases.right * bases.w.unsqueeze(-1).to(bases.right.dtype))
         with torch.autocast(v.device.type, enabled=False):
+            if equal:
+                M = bases.w[:, :1, None] * M
             if bases.maps is not None:
                 M = M @ bases.maps[1].mT
             A = torch.einsum("kce,bek->bck", self.blocks, M) if self.truncation is None else self._truncate(M, bases)
