@@ -44,6 +44,19 @@ def test_a_report_names_the_best_methods_and_its_page(tmp_path):
     assert (tmp_path / "table/report/report.html").is_file()
 
 
+def test_others_are_tested_against_the_method_that_is_asked_for(tmp_path):
+    write_comparison(tmp_path / "table")
+    tests = {}
+    for label in ("SVD-NO", "FNO"):
+        assert run("table", "--against", label, cwd=tmp_path).returncode == 0
+        tests[label] = (tmp_path / "table/report/report.md").read_text(encoding="utf-8")
+    assert "paired tests of FNO against each row" in tests["FNO"]
+    assert "paired tests of FNO" not in tests["SVD-NO"]
+    wrong = run("table", "--against", "FMO", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "no method 'FMO' to test against; the runs are of" in " ".join(wrong.stderr.split())
+
+
 def test_a_second_report_is_the_same_and_does_not_read_the_first(tmp_path):
     write_comparison(tmp_path / "table")
     texts = []

@@ -241,12 +241,13 @@ def report(
     solvers: Annotated[
         Path | None, typer.Option(help="Record of the classical solvers, by benchmarks/solver_curve.py.")
     ] = None,
+    against: Annotated[str, typer.Option(help="Label of the method that the others are tested against.")] = "SVD-NO",
 ) -> None:
     """Turn finished runs into tables with statistics, figures and one page: Markdown, LaTeX, CSV, PNG, SVG, HTML."""
     from svdno.report.document import describe_protocols, describe_results, write_report
 
     output = output or folders[0] / "report"
-    collection = write_report(folders, output, solvers)
+    collection = write_report(folders, output, solvers, against)
     lines = [*describe_results(collection), describe_protocols(collection) or ""]
     lines += [f"no result: {name}" for name in collection.failed]
     lines += [f"left out: {name}" for name in collection.left_out]

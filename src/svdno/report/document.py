@@ -4,6 +4,7 @@ from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 
+from svdno.errors import InputError
 from svdno.report import published
 from svdno.report.collect import Collection, collect
 from svdno.report.error_tables import shorten
@@ -15,13 +16,16 @@ from svdno.report.studies import Study
 from svdno.report.tables import percent
 
 
-def write_report(folders: list[Path], output: Path, solvers: Path | None = None) -> Collection:
+def write_report(
+    folders: list[Path], output: Path, solvers: Path | None = None, against: str = published.REFERENCE
+) -> Collection:
     """Collect the runs below the folders, write everything into `output`, and return what was found.
 
     solvers: a record of the classical solvers' error and time, by benchmarks/solver_curve.py
+    against: label of the method that the others are tested against
     """
     curves = read_curves(solvers)
-    collection = collect(folders)
+    collection = _test_against(against, collect(folders))
     sections = []
     for number, study in enumerate(collection.studies, start=1):
         several = len(collection.studies) > 1
@@ -65,6 +69,13 @@ def describe_protocols(collection: Collection) -> str | None:
         f"These runs are of {len(collection.studies)} protocols: other data, another budget, or another recipe of the "
         f"same method. Each has tables of its own, and no number is averaged over two of them."
     )
+
+
+def _test_against(label: str, collection: Collection) -> Collection:
+    labels = {entry.label for study in collection.studies for entry in study.entries}
+    if label not in labels | {published.REFERENCE}:
+        raise InputError(f"no method {label!r} to test against; the runs are of {', '.join(sorted(labels))}.")
+    return replace(collection, studies=[replace(study, against=label) for study in collection.studies])
 
 
 def _prefix(item: Item, prefix: str) -> Item:

@@ -53,10 +53,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Study:
-    """Entries that may stand in one table, with the folders they come from."""
+    """Entries that may stand in one table, with the folders they come from.
+
+    against: label of the method that the others are tested against
+    """
 
     homes: tuple[Path, ...]
     entries: tuple[Entry, ...]
+    against: str = REFERENCE
 
     @property
     def name(self) -> str:
@@ -113,8 +117,8 @@ class Study:
         return next((e for e in self.entries if (e.equation, e.label) == (equation, label)), None)
 
     def reference(self, equation: str) -> Entry:
-        """The method that others are compared with: SVD-NO, or the best where it was not run."""
-        return self.find(equation, REFERENCE) or min(self.of(equation), key=lambda entry: entry.error)
+        """The method that others are tested against, or the best where it was not run."""
+        return self.find(equation, self.against) or min(self.of(equation), key=lambda entry: entry.error)
 
 
 def strip(recipe: Recipe, *more: str) -> dict[str, Any]:
