@@ -90,6 +90,27 @@ def test_evaluate_repeats_the_recorded_errors_and_finds_the_data_again(tmp_path)
     assert "without t = 0" in svdno("evaluate", "run", cwd=tmp_path).stdout
 
 
+def test_a_model_can_be_evaluated_on_other_data(tmp_path):
+    model = ["--set=model.singular_net=mlp", "--set=training.epochs=2"]
+    svdno("train", "allen-cahn/laptop", *TINY, *model, "-o", "run", cwd=tmp_path)
+    errors = {}
+    for change in ("data.seed=0", "data.space_stride=1", "data.seed=1"):
+        metrics = json.loads(svdno("evaluate", "run", "--json", f"--set={change}", cwd=tmp_path).stdout)
+        errors[change] = metrics["test"]["relative_l2"]["mean"]
+    assert (
+        errors["data.seed=0"] == json.loads((tmp_path / "run/metrics.json").read_text())["test"]["relative_l2"]["mean"]
+    )
+    assert errors["data.space_stride=1"] == pytest.approx(errors["data.seed=0"], rel=0.1)
+    assert errors["data.seed=1"] != errors["data.seed=0"]
+    for change, message in (
+        ("training.epochs=3", "evaluate takes other data, such as data.space_stride=2, and no other training"),
+        ("data.time_stride=1", "the model predicts 3 times up to 1, and these data have 11 up to 1"),
+    ):
+        done = svdno("evaluate", "run", f"--set={change}", cwd=tmp_path, check=False)
+        assert done.returncode == 2
+        assert message in " ".join(done.stderr.split())
+
+
 def test_two_processes_train_like_one(tmp_path):
     recipe = ["train", "allen-cahn/laptop", *TINY, "--set=training.epochs=3", "--device=cpu"]
     together = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "svdno")

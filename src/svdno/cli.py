@@ -170,15 +170,18 @@ def train(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    changes: Changes = None,
     device: Device = "auto",
 ) -> None:
-    """Evaluate a trained model again on the test samples of its recipe."""
+    """Evaluate a trained model again on the test samples of its recipe, or of other data: --set data.space_stride=2."""
     from svdno.console import Board, print_errors
     from svdno.environment import pick_device
     from svdno.run import evaluate_run, find_data_folder
 
     with Board(Console(stderr=True)) as board:
-        metrics = evaluate_run(run, find_data_folder(run), pick_device(device), board.follow_solving)
+        metrics = evaluate_run(
+            run, find_data_folder(run), pick_device(device), board.follow_solving, parse_changes(changes or [])
+        )
     if as_json:
         print(json.dumps(metrics, indent=1, ensure_ascii=False))
     else:

@@ -163,13 +163,30 @@ def run_recipe(
 
 
 def evaluate_run(
-    folder: Path, data_folder: Path, device: torch.device, follow: Callable[[DataSettings], Progress]
+    folder: Path,
+    data_folder: Path,
+    device: torch.device,
+    follow: Callable[[DataSettings], Progress],
+    changes: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Evaluate the surrogate of a run folder again, on the test samples of its recipe."""
+    """Evaluate the surrogate of a run folder again, on the test samples of its recipe or of other data.
+
+    changes: dotted key → value of its data settings, such as {"data.space_stride": 2}
+    """
+    for key in changes:
+        if not key.startswith("data."):
+            raise InputError(
+                f"evaluate takes other data, such as data.space_stride=2, and no other {key.split('.')[0]}."
+            )
     surrogate = load(folder, device)
-    recipe = read_recipe(folder / "recipe.toml")
+    recipe = read_recipe(folder / "recipe.toml", changes)
     split = prepare_data(recipe, data_folder, follow(recipe.data)).split(recipe.data.train, recipe.data.validation)
     test = split.test.loaded()
+    if tuple(test.times.tolist()) != surrogate.times:
+        raise InputError(
+            f"the model predicts {len(surrogate.times)} times up to {surrogate.times[-1]:g}, and these data have "
+            f"{len(test.times)} up to {test.times[-1]:g}. Choose data.time_stride and data.parameters to match."
+        )
     return {
         "label": recipe.label,
         "equation": recipe.data.equation,
