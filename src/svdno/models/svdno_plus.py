@@ -12,7 +12,7 @@ from svdno.errors import InputError, choose
 from svdno.grid import PLACEMENTS
 from svdno.models.block_kernel import BlockBases, BlockBasis, BlockKernel
 from svdno.models.inputs import Samples, check_counts, read_samples
-from svdno.models.local_kernel import LocalKernel
+from svdno.models.local_stencil import LocalStencil
 from svdno.models.svd_kernel import KernelSVD
 
 # The branches of a block start at this share of their usual size, so that a deep model begins near P and Q alone.
@@ -80,7 +80,7 @@ class SVDNOPlus(nn.Module):
     n_layers: T
     singular_channels: H, pairs of singular functions; the kernel has rank H·d
     frequencies: of the waves of x that the lift and the singular functions see besides x
-    stem_taps: along each axis, of the two local integrals over a that the lift sees; 0 for none, as clouds need it
+    stem_taps: along each axis, of the two stencils over a that the lift sees; 0 for none, as clouds need it
     feed_forward: width of the MLP in a block over d, 0 for none
     orthogonality: "exact" (orthonormal on every input, up to a ridge), "penalty" (L_ortho joins the loss) or "none"
     bases: "per-layer" (functions of each block's own latent field) or "global" (the first's for all)
@@ -174,11 +174,11 @@ class SVDNOPlus(nn.Module):
         return [block.kernel for block in self.blocks if isinstance(block, Block)]
 
     def _build_stem(self) -> nn.Sequential:
-        """Two local integrals; the second keeps components apart, which the lift mixes."""
+        """Two stencils; the second keeps components apart, which the lift mixes."""
         s, d = self.arguments, self.arguments["hidden_channels"]
         sensors = None if s["sensors"] is None else tuple(s["sensors"])
-        first = LocalKernel(s["in_channels"], d, s["dim"], s["stem_taps"], sensors, s["placement"])
-        second = LocalKernel(d, d, s["dim"], s["stem_taps"], sensors, s["placement"], groups=d)
+        first = LocalStencil(s["in_channels"], d, s["dim"], s["stem_taps"], sensors, s["placement"])
+        second = LocalStencil(d, d, s["dim"], s["stem_taps"], sensors, s["placement"], groups=d)
         return nn.Sequential(first, nn.GELU(), second)
 
     def _read(self, a: Tensor, points: Tensor | None, weights: Tensor | None) -> Samples:
@@ -187,7 +187,7 @@ class SVDNOPlus(nn.Module):
         samples = read_samples(a, points, weights, dim=dim, in_channels=in_channels, dtype=dtype)
         if self.stem is not None and len(samples.space) != dim:
             raise InputError(
-                f"the local integrals of SVD-NO+ need a uniform grid of {dim} axes, got a cloud of {samples.space[0]} "
+                f"the stencils of SVD-NO+ need a uniform grid of {dim} axes, got a cloud of {samples.space[0]} "
                 "points. Build the model with stem_taps=0."
             )
         return samples

@@ -1,6 +1,6 @@
-"""A local integral ∫ κ(x−y) a(y) dy on a uniform grid, with a kernel that means the same at every resolution."""
+"""A weighted sum of the values around each point of a uniform grid, which means the same at every resolution."""
 
-from math import prod, sqrt
+from math import ceil, prod, sqrt
 
 import torch
 import torch.nn.functional as F
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
-class LocalKernel(nn.Module):
-    """(κ a)(x_i) = Σ_j κ(x_i − x_j) a(x_j) with κ(y) = Σ_m θ_m Π_axes hat(y/δ − m), piecewise linear between taps.
+class LocalStencil(nn.Module):
+    """(S a)(x) = Σ_m θ_m a(x + mδ), where δ is the spacing of the trained grid, on whatever grid.
 
-    On a grid of spacing δ, the one it was trained on, this is a convolution with the taps θ. On one of spacing h it is
-    the quadrature of the same integral: κ is evaluated between the taps and weighted with (h/δ)^dim.
+    On the trained grid this is a convolution with the taps θ. On any other a is interpolated linearly between the
+    points, so that all grids approximate the same operator, and those that contain the trained one give the same.
 
     in_channels, out_channels: components of a and of the result
     taps: along each axis, an odd number
@@ -56,10 +56,10 @@ class LocalKernel(nn.Module):
 
 
 def _interpolate(kernel: Tensor, axis: int, ratio: float) -> Tensor:
-    """Taps along one axis for a grid that is `ratio` times as fine."""
+    """Taps along one axis for a grid that is `ratio` times as fine: each shared by the points around its place."""
     half = kernel.shape[axis] // 2
-    reach = int((half + 1) * ratio - 1e-9)
-    offsets = torch.arange(-reach, reach + 1, dtype=kernel.dtype, device=kernel.device) / ratio
-    places = torch.arange(-half, half + 1, dtype=kernel.dtype, device=kernel.device)
-    hats = (1 - (offsets.unsqueeze(-1) - places).abs()).clamp(min=0) / ratio
-    return (kernel.movedim(axis, -1) @ hats.T).movedim(-1, axis)
+    reach = ceil(half * ratio - 1e-9)
+    points = torch.arange(-reach, reach + 1, dtype=kernel.dtype, device=kernel.device)
+    places = ratio * torch.arange(-half, half + 1, dtype=kernel.dtype, device=kernel.device)
+    hats = (1 - (places.unsqueeze(-1) - points).abs()).clamp(min=0)
+    return (kernel.movedim(axis, -1) @ hats).movedim(-1, axis)
