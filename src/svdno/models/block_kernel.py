@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from svdno.models.moments import are_equal, expand, integrate, second_moment
 from svdno.models.orthonormal import factor, inverse_factor
+from svdno.models.split_linear import SplitLinear
 from svdno.models.svd_kernel import KernelSVD
 
 # Share of the mean diagonal of a Gram matrix that keeps nearly dependent functions apart from noise.
@@ -48,22 +49,28 @@ class BlockBases(NamedTuple):
 class BlockBasis(nn.Module):
     """A net B y + C γ(D y) that reads y = (x, h) at each point and gives H functions φ and H functions ψ.
 
-    channels: components of y
+    located, channels: components of x and of h
     features: H
     exact: make them orthonormal on each input (Cholesky)
     """
 
-    def __init__(self, channels: int, features: int, *, exact: bool) -> None:
+    def __init__(self, located: int, channels: int, features: int, *, exact: bool) -> None:
         super().__init__()
         self.exact = exact
-        self.linear = nn.Linear(channels, 2 * features, bias=False)
-        self.net = nn.Sequential(nn.Linear(channels, 2 * features), nn.GELU(), nn.Linear(2 * features, 2 * features))
+        self.read = SplitLinear(located, channels, 4 * features)
+        self.mix = nn.Linear(2 * features, 2 * features)
 
-    def forward(self, y: Float[Tensor, "batch n channels"], w: Float[Tensor, "#batch n"]) -> BlockBases:
+    def forward(
+        self,
+        x: Float[Tensor, "#batch n located"],
+        h: Float[Tensor, "batch n channels"],
+        w: Float[Tensor, "#batch n"],
+    ) -> BlockBases:
         """Evaluate both on one batch of inputs."""
-        features = self.linear(y) + self.net(y)
+        linear, hidden = self.read(x, h).chunk(2, dim=-1)
+        features = linear + self.mix(nn.functional.gelu(hidden))
         H = features.shape[-1] // 2
-        with torch.autocast(y.device.type, enabled=False):
+        with torch.autocast(h.device.type, enabled=False):
             C = second_moment(features, w)
             grams = torch.stack([C[:, :H, :H], C[:, H:, H:]])
             maps = inverse_factor(grams, RIDGE) if self.exact else None

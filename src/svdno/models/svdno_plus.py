@@ -13,6 +13,7 @@ from svdno.grid import PLACEMENTS
 from svdno.models.block_kernel import BlockBases, BlockBasis, BlockKernel
 from svdno.models.inputs import Samples, check_counts, read_samples
 from svdno.models.local_stencil import LocalStencil
+from svdno.models.split_linear import SplitLinear
 from svdno.models.svd_kernel import KernelSVD
 
 # The branches of a block start at this share of their usual size, so that a deep model begins near P and Q alone.
@@ -57,13 +58,13 @@ class Block(nn.Module):
     def forward(
         self,
         v: Float[Tensor, "batch n d"],
-        x: Float[Tensor, "batch n located"],
+        x: Float[Tensor, "#batch n located"],
         w: Float[Tensor, "#batch n"],
         given: BlockBases | None,
     ) -> tuple[Float[Tensor, "batch n d"], BlockBases]:
         """The next latent field, and the bases it came from."""
         h = self.norm(v)
-        bases = given if self.basis is None else self.basis(torch.cat([x.to(h.dtype), h], dim=-1), w)
+        bases = given if self.basis is None else self.basis(x, h, w)
         assert bases is not None
         v = v + nn.functional.gelu(self.pointwise(h) + self.kernel(h, bases))
         return (v if self.feed_forward is None else v + self.feed_forward(v)), bases
@@ -113,11 +114,10 @@ class SVDNOPlus(nn.Module):
         d, H = hidden_channels, singular_channels
         self.stem = self._build_stem() if stem_taps else None
         located = 2 * frequencies * dim + (0 if placement == "periodic" and frequencies else dim)
-        self.lift = nn.Sequential(
-            nn.Linear(located + in_channels + (d if stem_taps else 0), d), nn.GELU(), nn.Linear(d, d)
-        )
+        self.read = SplitLinear(located, in_channels + (d if stem_taps else 0), d)
+        self.lift = nn.Sequential(nn.GELU(), nn.Linear(d, d))
         owners = n_layers if bases == "per-layer" else 1
-        nets = [BlockBasis(located + d, H, exact=orthogonality == "exact") for _ in range(owners)]
+        nets = [BlockBasis(located, d, H, exact=orthogonality == "exact") for _ in range(owners)]
         self.blocks = nn.ModuleList(Block(d, H, nets[t] if t < owners else None, feed_forward) for t in range(n_layers))
         self.project = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, out_channels))
         self.skip = nn.Linear(in_channels, out_channels)
@@ -194,23 +194,23 @@ class SVDNOPlus(nn.Module):
 
     def _evaluate(self, samples: Samples) -> tuple[Tensor, list[BlockBases]]:
         x = self._locate(samples)
-        parts = [x, samples.a]
+        seen = samples.a
         if self.stem is not None:
-            parts.append(self.stem(samples.as_grid(samples.a)).flatten(1, -2))
-        v = self.lift(torch.cat(parts, dim=-1))
+            seen = torch.cat([seen, self.stem(samples.as_grid(seen)).flatten(1, -2)], dim=-1)
+        v = self.lift(self.read(x, seen))
         bases: list[BlockBases] = []
         for block in self.blocks:
             v, used = block(v, x, samples.w, bases[0] if bases else None)
             bases.append(used)
         return samples.as_grid(self.skip(samples.a) + self.project(v)), bases
 
-    def _locate(self, samples: Samples) -> Float[Tensor, "batch n located"]:
+    def _locate(self, samples: Samples) -> Float[Tensor, "#batch n located"]:
         """sin and cos of k-fold x, and x itself unless the grid is a circle."""
         periodic, count = self.arguments["placement"] == "periodic", self.arguments["frequencies"]
         k = torch.arange(1, count + 1, dtype=samples.x.dtype, device=samples.x.device)
         waves = ((2 * pi if periodic else pi) * samples.x.unsqueeze(-1) * k).flatten(-2)
         parts = [torch.sin(waves), torch.cos(waves)] + ([] if periodic and count else [samples.x])
-        return torch.cat(parts, dim=-1).expand(len(samples.a), -1, -1)
+        return torch.cat(parts, dim=-1)
 
 
 def _orthogonality(bases: list[BlockBases]) -> Tensor:

@@ -1,0 +1,30 @@
+"""A linear layer of two inputs, one of which all samples of a batch may share."""
+
+from math import sqrt
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class SplitLinear(nn.Module):
+    """W (x, h) + b = W_x x + W_h h + b, where a position x that is the same for all samples is multiplied only once.
+
+    located: components of x
+    channels: components of h
+    out_channels: of the result
+    """
+
+    def __init__(self, located: int, channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.located = nn.Linear(located, out_channels)
+        self.own = nn.Linear(channels, out_channels, bias=False)
+        bound = 1 / sqrt(located + channels)  # as in one layer
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(
+        self, x: Float[Tensor, "#batch n located"], h: Float[Tensor, "batch n channels"]
+    ) -> Float[Tensor, "batch n out_channels"]:
+        """Apply it at each point."""
+        y: Tensor = self.own(h) + self.located(x)
+        return y
