@@ -1,12 +1,12 @@
 """Symmetries of an equation, used to show a model each sample in another, equally true, place every time."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from svdno.equations import Equation
 from svdno.errors import InputError
 from svdno.grid import Grid
 from svdno.training.batches import Batch
@@ -23,7 +23,7 @@ class Symmetries:
     equation: that they solve, where it is known
     """
 
-    def __init__(self, names: Sequence[str], grid: Grid, equation: Equation | None = None) -> None:
+    def __init__(self, names: Sequence[str], grid: Grid, equation: Any | None = None) -> None:
         self.grid = grid
         self.names = {name for given in names for name in (_ask(equation) if given == "equation" else (given,))}
         if "shift" in self.names and grid.placement != "periodic":
@@ -61,9 +61,10 @@ class Symmetries:
         return places.flatten(1)
 
 
-def _ask(equation: Equation | None) -> tuple[str, ...]:
+def _ask(equation: Any | None) -> tuple[str, ...]:
     if equation is None:
         raise InputError(
             'symmetries = ["equation"] needs data that name their equation. Name the symmetries: shift, mirror, swap.'
         )
-    return equation.symmetries
+    names: tuple[str, ...] = equation.symmetries
+    return names
