@@ -36,7 +36,7 @@ from threading import Event
 from typing import Any
 
 from svdno.data.generate import Progress, find_or_generate
-from svdno.environment import pick_device
+from svdno.environment import count_cores, pick_device
 from svdno.equations import EQUATIONS
 from svdno.errors import InputError, choose
 from svdno.recipe import DataSettings, Recipe, build_recipe, build_settings, read_recipe, read_toml
@@ -135,7 +135,7 @@ def run_cells(
 ) -> None:
     """Train the cells that are not finished, so many at a time; one that fails is marked and the rest go on."""
     stop = Event()
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    threads = max(1, count_cores() // workers)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "SVDNO_DATA": str(data_folder.resolve())}
     waiting: set[Future[Cell]] = set()
     with ThreadPoolExecutor(workers) as pool:

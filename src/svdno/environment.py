@@ -22,6 +22,11 @@ def pick_device(name: str = "auto") -> torch.device:
     return torch.device("cuda" if found and name != "cpu" else "cpu")
 
 
+def count_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def describe_environment(device: torch.device | None = None) -> dict[str, Any]:
     """Machine and versions, to stand beside every number."""
     device = device or pick_device()
@@ -30,7 +35,7 @@ def describe_environment(device: torch.device | None = None) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "cores": os.cpu_count(),
+        "cores": count_cores(),
         "machine": platform.machine(),
         "date": datetime.now(UTC).date().isoformat(),
         "commit": _find_commit(),
