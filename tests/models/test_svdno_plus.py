@@ -83,8 +83,8 @@ def test_parameters_are_as_many_as_counted_by_hand():
     stem = 2 * 64 * (5 + 1)
     lift = (8 + 1 + 1 + 64 + 1) * 64 + 65 * 64
     basis = (9 + 64 + 1) * 128 + 65 * 64
-    block = 2 * 64 + 65 * 64 + basis + 32 * 64 * 64 + 2 * 64 + 65 * 128 + 129 * 64
-    project = 2 * 64 + 65 * 128 + 129 * 101
+    block = 65 * 64 + basis + 32 * 64 * 64 + 65 * 128 + 129 * 64
+    project = 65 * 128 + 129 * 101
     assert sum(p.numel() for p in model.parameters()) == stem + lift + 4 * block + project + 2 * 101
 
 

@@ -47,9 +47,9 @@ class BlockBases(NamedTuple):
 
 
 class BlockBasis(nn.Module):
-    """A net B y + C γ(D y) that reads y = (x, h) at each point and gives H functions φ and H functions ψ.
+    """A net B y + C γ(D y) that reads y = (x, v) at each point and gives H functions φ and H functions ψ.
 
-    located, channels: components of x and of h
+    located, channels: components of x and of v
     features: H
     exact: make them orthonormal on each input (Cholesky)
     """
@@ -63,14 +63,14 @@ class BlockBasis(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "#batch n located"],
-        h: Float[Tensor, "batch n channels"],
+        v: Float[Tensor, "batch n channels"],
         w: Float[Tensor, "#batch n"],
     ) -> BlockBases:
         """Evaluate both on one batch of inputs."""
-        linear, hidden = self.read(x, h).chunk(2, dim=-1)
+        linear, hidden = self.read(x, v).chunk(2, dim=-1)
         features = linear + self.mix(nn.functional.gelu(hidden))
         H = features.shape[-1] // 2
-        with torch.autocast(h.device.type, enabled=False):
+        with torch.autocast(v.device.type, enabled=False):
             C = second_moment(features, w)
             grams = torch.stack([C[:, :H, :H], C[:, H:, H:]])
             maps = inverse_factor(grams, RIDGE) if self.exact else None

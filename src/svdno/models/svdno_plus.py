@@ -21,7 +21,7 @@ BRANCH = 0.2
 
 
 class Block(nn.Module):
-    """v ← v + γ(W h + K h) with h = LN(v), then v ← v + MLP(LN(v)); K is a block SVD kernel.
+    """v ← v + γ(W v + K v), then v ← v + MLP(v); K is a block SVD kernel.
 
     channels: d
     features: H, pairs of singular functions
@@ -31,13 +31,11 @@ class Block(nn.Module):
 
     def __init__(self, channels: int, features: int, basis: BlockBasis | None, feed_forward: int) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(channels)
         self.pointwise = nn.Linear(channels, channels)
         self.basis = basis
         self.kernel = BlockKernel(channels, features)
         self.feed_forward = (
             nn.Sequential(
-                nn.LayerNorm(channels),
                 nn.Linear(channels, feed_forward * channels),
                 nn.GELU(),
                 nn.Linear(feed_forward * channels, channels),
@@ -63,10 +61,9 @@ class Block(nn.Module):
         given: BlockBases | None,
     ) -> tuple[Float[Tensor, "batch n d"], BlockBases]:
         """The next latent field, and the bases it came from."""
-        h = self.norm(v)
-        bases = given if self.basis is None else self.basis(x, h, w)
+        bases = given if self.basis is None else self.basis(x, v, w)
         assert bases is not None
-        v = v + nn.functional.gelu(self.pointwise(h) + self.kernel(h, bases))
+        v = v + nn.functional.gelu(self.pointwise(v) + self.kernel(v, bases))
         return (v if self.feed_forward is None else v + self.feed_forward(v)), bases
 
 
@@ -119,7 +116,7 @@ class SVDNOPlus(nn.Module):
         owners = n_layers if bases == "per-layer" else 1
         nets = [BlockBasis(located, d, H, exact=orthogonality == "exact") for _ in range(owners)]
         self.blocks = nn.ModuleList(Block(d, H, nets[t] if t < owners else None, feed_forward) for t in range(n_layers))
-        self.project = nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, out_channels))
+        self.project = nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, out_channels))
         self.skip = nn.Linear(in_channels, out_channels)
         self._truncate(truncation)
 
