@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
+from types import UnionType
 from typing import Any, TypeVar, get_origin
 
 from svdno.errors import InputError, check_at_least, check_positive, choose
@@ -225,7 +226,7 @@ def _check_type(name: str, value: Any, expected: Any) -> Any:
     if expected is float and type(value) is int:
         return float(value)
     kind = get_origin(expected) or expected
-    if isinstance(kind, type) and type(value) is not kind:
+    if isinstance(kind, type) and kind is not UnionType and type(value) is not kind:
         raise InputError(f"`{name}` must be of type {kind.__name__}, got {value!r}.")
     return value
 
