@@ -16,8 +16,9 @@ from tests.training.problems import SMALL, make_data
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 SETTINGS = TrainingSettings(epochs=8, batch_size=6, learning_rate=1e-2, schedule="one-cycle", clip=1.0)
-MODELS = [("svdno", {}), ("svdno", {"singular_net": "lstm"}), ("svdno", {"orthogonality": "exact"})]
-MODELS += [("svdno-plus", {}), ("fno", {}), ("uno", {}), ("unet", {}), ("deeponet", {}), ("mpnn", {})]
+CASES = [("svdno", {}, {}), ("svdno", {"singular_net": "lstm"}, {}), ("svdno", {"orthogonality": "exact"}, {})]
+CASES += [(name, {}, {}) for name in ("svdno-plus", "fno", "uno", "unet", "deeponet", "mpnn")]
+CASES += [("svdno-plus", {}, {"optimizer": "muon", "symmetries": ["shift", "mirror"]})]
 
 
 def trained(settings, name="svdno", on_epoch=lambda row: None, state_file=None, **arguments) -> torch.Tensor:
@@ -34,10 +35,11 @@ def reproducible(monkeypatch):
     monkeypatch.setitem(os.environ, "CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
-@pytest.mark.parametrize(("name", "arguments"), MODELS)
-def test_the_recorded_step_gives_the_numbers_of_the_plain_one(name, arguments):
+@pytest.mark.parametrize(("name", "arguments", "changes"), CASES)
+def test_the_recorded_step_gives_the_numbers_of_the_plain_one(name, arguments, changes):
     """32 samples in batches of 6: the last batch of an epoch has 2, and a recording of its own."""
-    settings = replace(SETTINGS, deterministic=True)  # sums over a graph's neighbours are not, by default
+    # Sums over a graph's neighbours are not deterministic by default.
+    settings = replace(SETTINGS, deterministic=True, **changes)
     plain = trained(replace(settings, capture=False), name, **arguments)
     torch.testing.assert_close(trained(settings, name, **arguments), plain, rtol=1e-4, atol=1e-5)
 
@@ -66,10 +68,12 @@ class PowerCut(BaseException):
     """Nothing may catch this."""
 
 
-@pytest.mark.parametrize(("name", "arguments"), MODELS)
-def test_a_training_cut_off_ends_with_the_same_bits_in_deterministic_mode(tmp_path, monkeypatch, name, arguments):
+@pytest.mark.parametrize(("name", "arguments", "changes"), CASES)
+def test_a_training_cut_off_ends_with_the_same_bits_in_deterministic_mode(
+    tmp_path, monkeypatch, name, arguments, changes
+):
     monkeypatch.setattr(loop, "SAVE_SECONDS", 0.0)
-    settings = replace(SETTINGS, deterministic=True)
+    settings = replace(SETTINGS, deterministic=True, **changes)
     whole = trained(settings, name, **arguments)
 
     def fail(row):
