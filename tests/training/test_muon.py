@@ -8,8 +8,9 @@ from svdno.training.muon import SIZE, Muon, orthogonalize
 
 @pytest.mark.parametrize("shape", [(16, 16), (8, 40), (40, 8), (5, 16, 24)])
 def test_orthogonalize_keeps_the_singular_vectors_and_brings_the_values_near_one(shape):
-    M = torch.randn(shape, dtype=torch.float64)
-    U, _, Vh = torch.linalg.svd(M, full_matrices=False)
+    torch.manual_seed(0)
+    U, S, Vh = torch.linalg.svd(torch.randn(shape, dtype=torch.float64), full_matrices=False)
+    M = U @ torch.diag_embed(torch.linspace(1, 0.05, S.shape[-1], dtype=S.dtype).expand_as(S)) @ Vh
     inner = U.mT @ orthogonalize(M) @ Vh.mT
     values = inner.diagonal(dim1=-2, dim2=-1)
     assert (inner - torch.diag_embed(values)).abs().max() < 1e-8
@@ -26,6 +27,7 @@ def make_gradients(*parameters):
 
 
 def test_the_first_step_of_a_matrix_is_orthogonal_and_of_the_size_it_says():
+    torch.manual_seed(0)
     W = torch.nn.Parameter(torch.zeros(12, 30, dtype=torch.float64))
     optimizer = Muon([W], lr=0.1)
     make_gradients(W)

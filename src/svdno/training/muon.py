@@ -71,12 +71,13 @@ def orthogonalize(M: Float[Tensor, "*stack rows columns"]) -> Float[Tensor, "*st
     """Nearly U Vᵀ of M = U S Vᵀ, for each matrix: singular values about 1, by a polynomial in M alone."""
     if M.shape[-2] > M.shape[-1]:
         return orthogonalize(M.mT).mT
-    X = M / torch.linalg.matrix_norm(M, keepdim=True).clamp_min(torch.finfo(M.dtype).tiny)
+    X = M.reshape(-1, *M.shape[-2:])
+    X = X / torch.linalg.matrix_norm(X, keepdim=True).clamp_min(torch.finfo(M.dtype).tiny)
     a, b, c = COEFFICIENTS
     for _ in range(ITERATIONS):
         A = X @ X.mT
-        X = a * X + (b * A + c * A @ A) @ X
-    return X
+        X = torch.baddbmm(X, torch.baddbmm(A, A, A, beta=b, alpha=c), X, beta=a)  # aX + (bA + cA²)X
+    return X.reshape(M.shape)
 
 
 def _is_matrix(p: Tensor) -> bool:
