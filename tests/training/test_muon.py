@@ -38,7 +38,7 @@ def test_the_first_step_of_a_matrix_is_orthogonal_and_of_the_size_it_says():
 
 
 def test_a_stack_moves_as_its_matrices_do_and_equal_shapes_move_apart():
-    stack = torch.nn.Parameter(torch.randn(3, 10, 10))
+    stack = torch.nn.Parameter(torch.randn(3, 10, 10, dtype=torch.float64))
     single = [torch.nn.Parameter(part.clone()) for part in stack.data]
     together, apart = Muon([stack], lr=0.1, weight_decay=0.2), Muon(single, lr=0.1, weight_decay=0.2)
     for _ in range(3):
