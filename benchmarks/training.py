@@ -110,7 +110,7 @@ def measure_plain(recipe: Recipe, data: Dataset, device: torch.device, *, favour
     model = surrogate.model
     for kernel in model.kernels:  # type: ignore[union-attr]
         kernel.__class__ = FormedKernel
-    points, weights = surrogate.locate(data.grid.shape)
+    points, weights = surrogate.locate(data.grid)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     a, u = data.inputs, data.outputs
     assert isinstance(u, Tensor)

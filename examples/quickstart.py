@@ -45,5 +45,5 @@ print("on a grid twice as fine", tuple(surrogate.predict(a[:2, ::8]).shape))
 # What the model has learned: singular values of each layer's kernel on the first test sample.
 normalised = surrogate.input_normalizer.encode(split.test.inputs[:1])
 assert isinstance(surrogate.model, SVDNO)
-for layer, svd in enumerate(surrogate.model.svd(normalised, *surrogate.locate((64,))), start=1):
+for layer, svd in enumerate(surrogate.model.svd(normalised, *surrogate.locate(grid)), start=1):
     print(f"layer {layer}: singular values", [round(value, 2) for value in svd.values[0].tolist()])

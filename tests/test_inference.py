@@ -118,6 +118,18 @@ def test_every_second_cell_of_a_finer_grid_is_still_the_box(tmp_path):
     assert read_contents(tmp_path / "u.h5").space == (16, 12)
 
 
+def test_points_keep_their_coordinates_whatever_cells_are_taken(tmp_path):
+    fine = BOX.resized((16, 12))
+    surrogate = make_run(tmp_path / "run", fine.strided(2))
+    write_inputs(tmp_path / "fine.h5", fine)
+    predict_file(tmp_path / "run", tmp_path / "fine.h5", tmp_path / "u.h5")
+    a, u = read_samples(tmp_path / "u.h5", 0, 7)
+    points, _ = surrogate.locate(fine)
+    torch.testing.assert_close(points[::2, ::2], surrogate.locate(surrogate.grid)[0])
+    np.testing.assert_allclose(u, surrogate.predict(a, grid=fine), rtol=1e-5, atol=1e-6)
+    assert np.abs(u - surrogate.predict(a)).max() > 1e-3
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
 def test_an_interruption_leaves_nothing_behind(stop, tmp_path):
     make_run(tmp_path / "run")

@@ -1,5 +1,6 @@
 """Where fields are sampled: coordinates x_j and quadrature weights w_j with ∫ f dx ≈ Σ_j w_j f(x_j)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -92,12 +93,12 @@ class Grid:
             return self.resized(shape)
         size = [up - low for low, up in zip(self.lower, self.upper, strict=True)]
         shift = [(stride - 1) * length / (2 * n) for n, length in zip(self.shape, size, strict=True)]
-        lower = tuple(low - s for low, s in zip(self.lower, shift, strict=True))
-        return Grid(shape, lower, tuple(up - s for up, s in zip(self.upper, shift, strict=True)), "cells")
+        return self.resized(shape).moved([-s for s in shift])
 
-    def on_unit_box(self) -> "Grid":
-        """The same points, mapped to [0,1]^dim: what models see."""
-        return Grid.unit(self.shape, self.placement)
+    def moved(self, by: Sequence[float]) -> "Grid":
+        """The grid of the points x_j + by."""
+        lower, upper = (tuple(x + s for x, s in zip(corner, by, strict=True)) for corner in (self.lower, self.upper))
+        return replace(self, lower=lower, upper=upper)
 
     def _points(self, device: torch.device | None) -> Tensor:
         axes = [self._axis(i, device) for i in range(self.dim)]

@@ -14,6 +14,7 @@ from svdno.data.generate import Progress
 from svdno.data.hdf5 import Contents, create_file, read_contents, write_samples
 from svdno.data.reader import SampleReader
 from svdno.errors import InputError
+from svdno.grid import Grid
 from svdno.training.checkpoint import load
 from svdno.training.losses import relative_l2
 from svdno.training.surrogate import Surrogate
@@ -41,14 +42,14 @@ def predict_file(
         raise InputError(f"`batch_size` must be at least 1, got {batch_size}.")
     surrogate = load(run, device)
     contents = read_contents(source, outputs=False)
-    _check_inputs(source, contents, surrogate)
+    grid = _place(source, contents, surrogate)
     chunks = [range(i, min(i + batch_size, contents.samples)) for i in range(0, contents.samples, batch_size)]
     with SampleReader(source) as reader:
         _check_finite(source, reader, chunks)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             create_file(unfinished, _describe(run, contents, surrogate))
-            error = _fill(unfinished, surrogate, reader, chunks, _match_frames(contents, surrogate), on_progress)
+            error = _fill(unfinished, surrogate, grid, reader, chunks, _match_frames(contents, surrogate), on_progress)
             os.replace(unfinished, target)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -58,6 +59,7 @@ def predict_file(
 def _fill(
     path: Path,
     surrogate: Surrogate,
+    grid: Grid,
     reader: SampleReader,
     chunks: list[range],
     frames: list[int] | None,
@@ -69,7 +71,7 @@ def _fill(
     with h5py.File(path, "r+") as file:
         for rows in chunks:
             a = _as_float32(reader.inputs(rows))
-            u = surrogate.predict(a, batch_size=len(rows))
+            u = surrogate.predict(a, batch_size=len(rows), grid=grid)
             write_samples(file, "pairs", rows.start, a, u)
             if frames is not None:
                 truth = torch.from_numpy(_as_float32(reader.outputs(rows)[:, frames]))
@@ -117,8 +119,8 @@ def _check_target(source: Path, target: Path, unfinished: Path) -> None:
         raise InputError(f"{target} exists. Delete it or choose another name.")
 
 
-def _check_inputs(source: Path, contents: Contents, surrogate: Surrogate) -> None:
-    """Check that a file holds inputs of the kind that the surrogate was trained on."""
+def _place(source: Path, contents: Contents, surrogate: Surrogate) -> Grid:
+    """The grid of a file, which must hold inputs of the kind that the surrogate was trained on."""
     grid, fields = surrogate.grid, surrogate.input_fields
     if contents.samples == 0:
         raise InputError(f"{source} holds no samples.")
@@ -131,16 +133,19 @@ def _check_inputs(source: Path, contents: Contents, surrogate: Surrogate) -> Non
             f"{source} must hold the {len(fields)} input fields that the model was trained on ({', '.join(fields)}), "
             f"got {contents.input_fields}."
         )
-    expected = grid.resized(contents.space).axes
-    for there, here, trained in zip(contents.axes, expected, grid.axes, strict=True):
+    box = grid.resized(contents.space)
+    for there, here, trained in zip(contents.axes, box.axes, grid.axes, strict=True):
         # Every n-th cell centre lies up to half a cell from the middle of n cells.
         cell = max(float(here[1] - here[0]), float(trained[1] - trained[0]))
         if np.abs(there - here.numpy()).max() > 0.5001 * cell:
             raise InputError(
                 f"{source} has points from {_corners(contents.axes)}, the model was trained on the box from "
                 f"{_corners(list(zip(grid.lower, grid.upper, strict=True)))}, where as many points go from "
-                f"{_corners(expected)}. Inputs must be sampled there, to within half a cell."
+                f"{_corners(box.axes)}. Inputs must be sampled there, to within half a cell."
             )
+    shift = [float(there[0] - here[0]) for there, here in zip(contents.axes, box.axes, strict=True)]
+    rounding = 1e-6 * max(map(abs, (*grid.lower, *grid.upper)))
+    return box if max(map(abs, shift)) <= rounding else box.moved(shift)
 
 
 def _corners(axes: Sequence[Any]) -> str:

@@ -192,7 +192,7 @@ def evaluate_run(
         "equation": recipe.data.equation,
         "split": split.policy,
         "orthogonality": measure_orthogonality(surrogate, test),
-        "test": evaluate(surrogate.predict(test.inputs), test),
+        "test": evaluate(surrogate.predict(test.inputs, grid=test.grid), test),
     }
 
 

@@ -56,7 +56,7 @@ def test_recorded_singular_functions_are_the_leading_ones_of_each_layer():
     assert (np.diff(record["values_all"], axis=-1) <= 0).all()
     assert record["left_main"].shape == record["right_main"].shape == (2, 4, 4, 5)
     a = surrogate.input_normalizer.encode(data.inputs[:1])
-    left = surrogate.model.svd(a, *surrogate.locate((4, 5)))[0].left[0, ..., 0].numpy()
+    left = surrogate.model.svd(a, *surrogate.locate(data.grid))[0].left[0, ..., 0].numpy()
     channel = (left**2).sum(axis=(0, 1)).argmax()
     np.testing.assert_allclose(np.abs(record["left_main"][0, 0]), np.abs(left[..., channel]))
 
@@ -80,5 +80,5 @@ def test_orthogonality_of_many_inputs_is_the_mean_over_them(name):
     torch.manual_seed(0)
     surrogate = Surrogate.build(name, data, hidden_channels=6, singular_channels=4, orthogonality="penalty")
     a = surrogate.input_normalizer.encode(data.inputs)
-    whole = surrogate.model.orthogonality(a, *surrogate.locate(data.grid.shape))
+    whole = surrogate.model.orthogonality(a, *surrogate.locate(data.grid))
     assert measure_orthogonality(surrogate, data) == pytest.approx(whole.item(), rel=1e-5)

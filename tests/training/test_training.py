@@ -29,7 +29,7 @@ def test_relative_l2_is_the_norm_of_the_error_over_the_norm_of_the_truth():
 def test_loss_is_the_error_in_physical_units_plus_the_weighted_penalty_and_further_terms():
     data, surrogate = make_data(), make_surrogate()
     batch = next(Batches(surrogate, data).in_order(40))
-    points, weights = surrogate.locate((16,))
+    points, weights = surrogate.locate(surrogate.grid)
     objective = Objective(surrogate, penalty=0.5, terms={"h1": 0.25})
     loss, error, penalty = objective(*batch).tolist()
     y = surrogate.model(batch.inputs, points, weights)

@@ -96,7 +96,7 @@ def _svd_model(surrogate: Surrogate) -> SVDNO | None:
 def _model_inputs(surrogate: Surrogate, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
     """Normalised fields, coordinates and weights, as the model takes them."""
     a = surrogate.input_normalizer.encode(data.inputs.to(surrogate.device, surrogate.dtype))
-    return a, *surrogate.locate(data.grid.shape)
+    return a, *surrogate.locate(data.grid)
 
 
 def _axes(data: Dataset) -> dict[str, np.ndarray]:

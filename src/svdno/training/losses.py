@@ -46,7 +46,7 @@ class Objective(nn.Module):
         super().__init__()
         self.model = surrogate.model
         self.penalty = penalty
-        self.points, self.weights = surrogate.locate(surrogate.grid.shape)
+        self.points, self.weights = surrogate.locate(surrogate.grid)
         self.input_scale = _place(surrogate.input_normalizer, self.points)
         self.output_scale = _place(surrogate.output_normalizer, self.points)
         self.times = len(surrogate.times)

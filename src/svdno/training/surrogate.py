@@ -74,10 +74,15 @@ class Surrogate:
         """Number of trained or fitted numbers."""
         return sum(p.numel() for p in self.model.parameters())
 
-    def locate(self, space: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Coordinates and weights that the model sees for a grid of this shape: the trained box as [0,1]^dim."""
+    def locate(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Coordinates and weights that the model sees for a grid: the trained box is [0,1]^dim to it."""
         like = torch.empty(0, dtype=self.dtype, device=self.device)
-        return self.grid.resized(space).on_unit_box().points_and_weights(like)
+        box = list(zip(self.grid.lower, self.grid.upper, strict=True))
+        lower, upper = (
+            tuple((value - low) / (up - low) for value, (low, up) in zip(corner, box, strict=True))
+            for corner in (grid.lower, grid.upper)
+        )
+        return Grid(grid.shape, lower, upper, grid.placement).points_and_weights(like)
 
     def as_frames(self, y: Float[Tensor, "batch *space channels"]) -> Float[Tensor, "batch times *space output_fields"]:
         """The model's output in physical units, times first: channels are times × fields."""
@@ -86,13 +91,19 @@ class Surrogate:
 
     @torch.no_grad()
     def predict(
-        self, a: Array, points: Tensor | None = None, weights: Tensor | None = None, batch_size: int = 64
+        self,
+        a: Array,
+        points: Tensor | None = None,
+        weights: Tensor | None = None,
+        batch_size: int = 64,
+        grid: Grid | None = None,
     ) -> Array:
         """Solve for raw input fields.
 
         a: (batch, *space, fields), tensor or array, at any resolution of the box; (batch, n, fields) with points
         points: coordinates (n, dim) or (batch, n, dim) of a point cloud, in the units of the grid
         weights: quadrature weights of the points in the same units; default: equal ones
+        grid: of the fields, where it is not the trained box at some resolution
         Returns (batch, times, *space, fields), of a's kind.
         """
         fields = torch.as_tensor(a)
@@ -101,7 +112,7 @@ class Surrogate:
                 f"`a` must be (batch, {', '.join('xyz'[: self.grid.dim])}, {len(self.input_fields)}) with the fields "
                 f"{', '.join(self.input_fields)} last; got {tuple(fields.shape)}."
             )
-        x, w = self._geometry(fields, points, weights)
+        x, w = self._geometry(fields, points, weights) if grid is None else self.locate(grid)
         space = fields.ndim - 2
         self.model.eval()
         solutions = []
@@ -121,7 +132,7 @@ class Surrogate:
                     f"a field of shape {tuple(a.shape)} has {a.ndim - 2} space axes, the model has {self.grid.dim}. "
                     "Pass `points` with a point cloud."
                 )
-            return self.locate(tuple(a.shape[1:-1]))
+            return self.locate(self.grid.resized(tuple(a.shape[1:-1])))
         lower, upper = points.new_tensor(self.grid.lower), points.new_tensor(self.grid.upper)
         x = ((points - lower) / (upper - lower)).to(self.device, self.dtype)
         return x, None if weights is None else (weights / self.grid.volume).to(self.device, self.dtype)
