@@ -66,6 +66,7 @@ def test_ctrl_c_ends_with_the_command_that_resumes(tmp_path):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "svdno train --resume run" in output
+    assert read_losses(tmp_path / "run"), "the history so far"
 
 
 def test_a_resumed_run_whose_recipe_was_changed_is_refused(tmp_path):

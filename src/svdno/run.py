@@ -7,11 +7,10 @@ model.safetensors, surrogate.json                singular.npz     singular value
 training.safetensors                             the state of a training that is not finished
 """
 
-import csv
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, astuple, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,7 +38,7 @@ from svdno.training.distributed import rank, wait_for_all
 from svdno.training.fitting import fit
 from svdno.training.loop import train
 from svdno.training.losses import Objective
-from svdno.training.state import Epoch
+from svdno.training.state import HISTORY, Epoch, write_history
 from svdno.training.surrogate import Surrogate
 
 STATE = "training.safetensors"
@@ -153,7 +152,7 @@ def run_recipe(
             save(surrogate, folder)
         raise
     if first:
-        _write_history(folder / "history.csv", history)
+        write_history(folder / HISTORY, history)
         save(surrogate, folder)
         memory = peak_memory(device)
         record = {**_describe(recipe, surrogate, history), "peak_memory_bytes": memory}
@@ -248,13 +247,6 @@ def _describe(recipe: Recipe, surrogate: Surrogate, history: list[Epoch]) -> dic
         "train_seconds": seconds[-1],
         "seconds_per_epoch": median(np.diff([0.0, *seconds]).tolist()),
     }
-
-
-def _write_history(path: Path, history: list[Epoch]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([f.name for f in fields(Epoch)])
-        writer.writerows(astuple(row) for row in history)
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:

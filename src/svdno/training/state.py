@@ -1,12 +1,14 @@
 """An unfinished training on disk: one file, replaced in one step, from which it continues to the same last bit.
 
 training.safetensors holds the weights, the best weights so far and the moments of the optimiser as tensors, and the
-history and the settings as JSON in its header. It is read without executing anything.
+history and the settings as JSON in its header. It is read without executing anything. history.csv beside it is for
+people who want to follow.
 """
 
+import csv
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from torch import Tensor, nn
 from svdno.errors import InputError
 
 FORMAT = 1
+
+HISTORY = "history.csv"
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class TrainingState:
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(unfinished, path)
+        write_history(path.with_name(HISTORY), self.history)
 
     def restore(self, path: Path) -> None:
         """Continue from a file, if it is of this training."""
@@ -118,6 +123,14 @@ class TrainingState:
             i, key = name.split("/")
             moments.setdefault(int(i), {})[key] = tensor
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
+
+
+def write_history(path: Path, history: list[Epoch]) -> None:
+    """Write one row per epoch."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([f.name for f in fields(Epoch)])
+        writer.writerows(astuple(row) for row in history)
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
