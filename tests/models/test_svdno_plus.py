@@ -11,8 +11,8 @@ from tests.models.compiling import assert_compiles
 
 SMALL = {"hidden_channels": 6, "singular_channels": 4, "n_layers": 2, "stem_taps": 3}
 VARIANTS = [
-    {"orthogonality": o, "bases": b, "placement": p, "feed_forward": f}
-    for o, b, p, f in product(["exact", "penalty", "none"], ["per-layer", "global"], ["periodic", "nodes"], [0, 2])
+    {"orthogonality": o, "placement": p, "feed_forward": f}
+    for o, p, f in product(["exact", "penalty", "none"], ["periodic", "nodes"], [0, 2])
 ]
 
 
@@ -81,8 +81,8 @@ def test_finer_grids_give_the_same_function():
 def test_parameters_are_as_many_as_counted_by_hand():
     model = SVDNOPlus(1, 101, 1, hidden_channels=64, n_layers=4, singular_channels=32, frequencies=4, stem_taps=5)
     stem = 2 * 64 * (5 + 1)
-    lift = (8 + 1 + 1 + 64 + 1) * 64 + 65 * 64
-    basis = (9 + 64 + 1) * 128 + 65 * 64
+    lift = (1 + 8 + 1 + 1 + 64) * 64 + 65 * 64
+    basis = (1 + 8 + 1 + 64) * 64
     block = 65 * 64 + basis + 32 * 64 * 64 + 65 * 128 + 129 * 64
     project = 65 * 128 + 129 * 101
     assert sum(p.numel() for p in model.parameters()) == stem + lift + 4 * block + project + 2 * 101

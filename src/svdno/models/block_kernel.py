@@ -1,11 +1,14 @@
 """The block SVD kernel κ(z,z′) = Σ_k φ_k(z) R_k ψ_k(z′): scalar functions φ_k, ψ_k and a d×d matrix for each pair.
 
 With orthonormal φ and ψ and R_k = U_k S_k V_kᵀ, the vector functions φ_k U_k[:,c] and ψ_k V_k[:,c] are orthonormal, so
-this is an SVD of rank H·d whose spectrum is the union of the S_k. It is applied in factorised form:
+this is an SVD of rank H·d whose spectrum is the union of the S_k. The functions are linear in y(z) = (x, v(z)), waves
+of the position and latent field: φ = T_φ P_φ y and ψ = T_ψ P_ψ y, where T makes them orthonormal on each input. So they
+are never formed, and their number H costs nothing at the points:
 
-    moments        M[c,k] = Σ_j w_j v(z_j)[c] ψ_k(z_j)           one GEMM over the points, O(n H d)
-    blocks         A[c,k] = Σ_e R_k[c,e] M[e,k]                  no n
-    output         (K v)(z_i)[c] = Σ_k A[c,k] φ_k(z_i)           one GEMM over the points, O(n H d)
+    moments        C = Σ_j w_j y(z_j) y(z_j)ᵀ                    one GEMM over the points
+    Gram matrices  P_φ C P_φᵀ and P_ψ C P_ψᵀ, hence T_φ and T_ψ  no n
+    blocks         M = ∫ v ψᵀ from C,  A[c,k] = Σ_e R_k[c,e] M[e,k]
+    output         (K v)(z_i) = (A T_φ P_φ) y(z_i)               one GEMM over the points, with a matrix per input
 """
 
 from math import sqrt
@@ -15,9 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from svdno.models.moments import are_equal, expand, integrate, second_moment
+from svdno.models.moments import cross_moment, second_moment
 from svdno.models.orthonormal import factor, inverse_factor
-from svdno.models.split_linear import SplitLinear
 from svdno.models.svd_kernel import KernelSVD
 
 # Share of the mean diagonal of a Gram matrix that keeps nearly dependent functions apart from noise.
@@ -25,19 +27,27 @@ RIDGE = 1e-3
 
 
 class BlockBases(NamedTuple):
-    """φ and ψ on one batch of inputs, before they are made orthonormal.
+    """φ and ψ on one batch of inputs.
 
-    left, right: features p and q
-    w: quadrature weights
+    x, v: the two parts of y
+    coefficients: P_φ and P_ψ
+    projected: ∫ p yᵀ and ∫ q yᵀ of p = P_φ y and q = P_ψ y
     grams: ∫ p pᵀ and ∫ q qᵀ
     maps: T_φ and T_ψ with φ = T_φ p and ψ = T_ψ q, or None where φ = p and ψ = q
     """
 
-    left: Float[Tensor, "batch n features"]
-    right: Float[Tensor, "batch n features"]
-    w: Float[Tensor, "#batch n"]
+    x: Float[Tensor, "#batch n located"]
+    v: Float[Tensor, "batch n d"]
+    coefficients: Float[Tensor, "2 features y"]
+    projected: Float[Tensor, "2 batch features y"]
     grams: Float[Tensor, "2 batch features features"]
     maps: Float[Tensor, "2 batch features features"] | None
+
+    def functions(self, side: int) -> Float[Tensor, "batch n features"]:
+        """φ (side 0) or ψ (side 1) at each point, in float64."""
+        y = torch.cat([self.x.expand(len(self.v), -1, -1), self.v], dim=-1).double()
+        f = y @ self.coefficients[side].double().mT
+        return f if self.maps is None else f @ self.maps[side].double().mT
 
     def orthogonality(self) -> Float[Tensor, ""]:
         """L_ortho = ‖G_φ − I‖²_F + ‖G_ψ − I‖²_F of the functions in use, averaged over the batch."""
@@ -47,7 +57,7 @@ class BlockBases(NamedTuple):
 
 
 class BlockBasis(nn.Module):
-    """A net B y + C γ(D y) that reads y = (x, v) at each point and gives H functions φ and H functions ψ.
+    """The coefficients P_φ and P_ψ of H functions each.
 
     located, channels: components of x and of v
     features: H
@@ -57,8 +67,8 @@ class BlockBasis(nn.Module):
     def __init__(self, located: int, channels: int, features: int, *, exact: bool) -> None:
         super().__init__()
         self.exact = exact
-        self.read = SplitLinear(located, channels, 4 * features)
-        self.mix = nn.Linear(2 * features, 2 * features)
+        bound = 1 / sqrt(located + channels)
+        self.coefficients = nn.Parameter(torch.empty(2, features, located + channels).uniform_(-bound, bound))
 
     def forward(
         self,
@@ -66,15 +76,15 @@ class BlockBasis(nn.Module):
         v: Float[Tensor, "batch n channels"],
         w: Float[Tensor, "#batch n"],
     ) -> BlockBases:
-        """Evaluate both on one batch of inputs."""
-        linear, hidden = self.read(x, v).chunk(2, dim=-1)
-        features = linear + self.mix(nn.functional.gelu(hidden))
-        H = features.shape[-1] // 2
-        with torch.autocast(v.device.type, enabled=False):
-            C = second_moment(features, w)
-            grams = torch.stack([C[:, :H, :H], C[:, H:, H:]])
-            maps = inverse_factor(grams, RIDGE) if self.exact else None
-        return BlockBases(features[..., :H], features[..., H:], w, grams, maps)
+        """The bases on one batch of inputs."""
+        C = _moments(x, v, w)
+        if C.is_cuda:  # TF32 would lose the weak functions, and float64 without n costs a GPU nothing
+            C = C.double()
+        P = self.coefficients.to(C.dtype)
+        projected = P.unsqueeze(1) @ C
+        grams = projected @ P.unsqueeze(1).mT
+        maps = inverse_factor(grams, RIDGE) if self.exact else None
+        return BlockBases(x, v, P, projected, grams, maps)
 
 
 class BlockKernel(nn.Module):
@@ -90,19 +100,19 @@ class BlockKernel(nn.Module):
         self.truncation = truncation
         self.blocks = nn.Parameter(torch.randn(features, channels, channels) / sqrt(channels))
 
-    def forward(self, v: Float[Tensor, "batch n d"], bases: BlockBases) -> Float[Tensor, "batch n d"]:
-        """(K v)(z_i) = Σ_k φ_k(z_i) R_k Σ_j w_j ψ_k(z_j) v(z_j) at every point."""
-        equal = are_equal(bases.w)  # then one number, which need not pass over the points
-        M = integrate(v, bases.right if equal else bases.right * bases.w.unsqueeze(-1).to(bases.right.dtype))
-        with torch.autocast(v.device.type, enabled=False):
-            if equal:
-                M = bases.w[:, :1, None] * M
-            if bases.maps is not None:
-                M = M @ bases.maps[1].mT
-            A = torch.einsum("kce,bek->bck", self.blocks, M) if self.truncation is None else self._truncate(M, bases)
-            if bases.maps is not None:
-                A = A @ bases.maps[0]
-        return expand(bases.left, A.to(bases.left.dtype))
+    def forward(self, bases: BlockBases) -> Float[Tensor, "batch d y"]:
+        """The matrices A of each input with (K v)(z) = Σ_k φ_k(z) R_k ∫ψ_k v = A y(z)."""
+        M = bases.projected[1, ..., bases.x.shape[-1] :].mT
+        if bases.maps is not None:
+            M = M @ bases.maps[1].mT
+        A = self._apply_blocks(M) if self.truncation is None else self._truncate(M, bases)
+        if bases.maps is not None:
+            A = A @ bases.maps[0]
+        return (A @ bases.coefficients[0]).to(self.blocks.dtype)
+
+    def _apply_blocks(self, M: Tensor) -> Tensor:
+        with torch.autocast(M.device.type, enabled=False):
+            return torch.einsum("kce,bek->bck", self.blocks, M.to(self.blocks.dtype)).to(M.dtype)
 
     @torch.no_grad()
     def svd(self, bases: BlockBases) -> KernelSVD:
@@ -133,8 +143,12 @@ class BlockKernel(nn.Module):
 
     def _functions(self, bases: BlockBases, side: int, F: Tensor, mixing: Tensor) -> Tensor:
         """The vector functions at each point, (batch, n, d, rank)."""
-        f = (bases.left, bases.right)[side].double()
-        if bases.maps is not None:
-            f = f @ bases.maps[side].double().mT
-        orthonormal = torch.linalg.solve_triangular(F, f.mT, upper=False)
+        orthonormal = torch.linalg.solve_triangular(F, bases.functions(side).mT, upper=False)
         return torch.einsum("bkn,bkcl->bncl", orthonormal, mixing.unflatten(1, (F.shape[-1], -1)))
+
+
+def _moments(x: Tensor, v: Tensor, w: Tensor) -> Float[Tensor, "batch y y"]:
+    """C = ∫ y yᵀ of y = (x, v), in which the part of x alone is the same for all samples that share x."""
+    alone = second_moment(x, w).expand(len(v), -1, -1)
+    across = cross_moment(x.expand(len(v), -1, -1), v, w)
+    return torch.cat([torch.cat([alone, across], -1), torch.cat([across.mT, second_moment(v, w)], -1)], -2)

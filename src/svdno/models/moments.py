@@ -29,6 +29,15 @@ def second_moment(h: Float[Tensor, "batch n k"], w: Float[Tensor, "#batch n"]) -
     return C
 
 
+def cross_moment(
+    f: Float[Tensor, "batch n p"], g: Float[Tensor, "batch n q"], w: Float[Tensor, "#batch n"]
+) -> Float[Tensor, "batch p q"]:
+    """∫ f gᵀ dx = Σ_j w_j f(z_j) g(z_j)ᵀ."""
+    if are_equal(w):
+        return w[:, :1, None] * integrate(f, g)
+    return integrate(f, g * w.unsqueeze(-1).to(g.dtype))
+
+
 class _Integrate(torch.autograd.Function):
     """M = Σ_j f_j g_jᵀ, whose gradients are expansions: df_j = dM g_j, dg_j = dMᵀ f_j."""
 
@@ -42,10 +51,11 @@ class _Integrate(torch.autograd.Function):
         return (f.unflatten(1, (-1, BLOCK)).mT @ g.unflatten(1, (-1, BLOCK))).sum(dim=1, dtype=dtype)
 
     @staticmethod
-    def backward(ctx: Any, dM: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, dM: Tensor) -> tuple[Tensor | None, Tensor | None]:
         f, g = ctx.saved_tensors
         dM = dM.to(f.dtype)
-        return expand(g, dM), expand(f, dM.mT)
+        needs_f, needs_g = ctx.needs_input_grad
+        return expand(g, dM) if needs_f else None, expand(f, dM.mT) if needs_g else None
 
 
 class _Expand(torch.autograd.Function):
@@ -57,9 +67,10 @@ class _Expand(torch.autograd.Function):
         return f @ A.mT
 
     @staticmethod
-    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, Tensor | None]:
         f, A = ctx.saved_tensors
-        return expand(dout, A.mT), integrate(dout, f)
+        needs_f, needs_A = ctx.needs_input_grad
+        return expand(dout, A.mT) if needs_f else None, integrate(dout, f) if needs_A else None
 
 
 class _SecondMoment(torch.autograd.Function):
@@ -68,9 +79,7 @@ class _SecondMoment(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, w: Tensor) -> Tensor:
         ctx.save_for_backward(h, w)
-        if are_equal(w):
-            return w[:, :1, None] * integrate(h, h)
-        return integrate(h * w.unsqueeze(-1).to(h.dtype), h)
+        return cross_moment(h, h, w)
 
     @staticmethod
     def backward(ctx: Any, dC: Tensor) -> tuple[Tensor, Tensor | None]:

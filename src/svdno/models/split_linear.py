@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class SplitLinear(nn.Module):
-    """W (x, h) + b = W_x x + W_h h + b, where a position x that is the same for all samples is multiplied only once.
+    """W (x, h) = W_x x + W_h h, where a position x that is the same for all samples is multiplied only once.
 
     located: components of x
     channels: components of h
@@ -16,7 +16,7 @@ class SplitLinear(nn.Module):
 
     def __init__(self, located: int, channels: int, out_channels: int) -> None:
         super().__init__()
-        self.located = nn.Linear(located, out_channels)
+        self.located = nn.Linear(located, out_channels, bias=False)
         self.own = nn.Linear(channels, out_channels, bias=False)
         bound = 1 / sqrt(located + channels)  # as in one layer
         for parameter in self.parameters():

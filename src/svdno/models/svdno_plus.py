@@ -1,7 +1,6 @@
 """SVD-NO+: residual blocks around a block SVD kernel with orthonormal, latent-conditioned bases."""
 
 from copy import deepcopy
-from math import pi
 from typing import Any
 
 import torch
@@ -13,27 +12,33 @@ from svdno.grid import PLACEMENTS
 from svdno.models.block_kernel import BlockBases, BlockBasis, BlockKernel
 from svdno.models.inputs import Samples, check_counts, read_samples
 from svdno.models.local_stencil import LocalStencil
+from svdno.models.moments import expand
 from svdno.models.split_linear import SplitLinear
 from svdno.models.svd_kernel import KernelSVD
+from svdno.models.waves import Waves
+
+# Largest order of waves by dimension: 17, 61 and 63 of them.
+FREQUENCIES = {1: 8, 2: 5, 3: 3}
 
 # The branches of a block start at this share of their usual size, so that a deep model begins near P and Q alone.
 BRANCH = 0.2
 
 
 class Block(nn.Module):
-    """v ← v + γ(W v + K v), then v ← v + MLP(v); K is a block SVD kernel.
+    """v ← v + γ(W v + b + K v), then v ← v + MLP(v); K is a block SVD kernel.
 
+    located: components of x, the first of which is 1
     channels: d
     features: H, pairs of singular functions
-    basis: net of the singular functions of this block, or None where they are given
+    exact: make them orthonormal on each input
     feed_forward: width of the MLP over d, 0 for none
     """
 
-    def __init__(self, channels: int, features: int, basis: BlockBasis | None, feed_forward: int) -> None:
+    def __init__(self, located: int, channels: int, features: int, exact: bool, feed_forward: int) -> None:
         super().__init__()
-        self.pointwise = nn.Linear(channels, channels)
-        self.basis = basis
+        self.basis = BlockBasis(located, channels, features, exact=exact)
         self.kernel = BlockKernel(channels, features)
+        self.pointwise = nn.Linear(channels, channels)
         self.feed_forward = (
             nn.Sequential(
                 nn.Linear(channels, feed_forward * channels),
@@ -54,16 +59,14 @@ class Block(nn.Module):
             self.feed_forward[-1].weight.mul_(BRANCH)  # type: ignore[operator]
 
     def forward(
-        self,
-        v: Float[Tensor, "batch n d"],
-        x: Float[Tensor, "#batch n located"],
-        w: Float[Tensor, "#batch n"],
-        given: BlockBases | None,
+        self, v: Float[Tensor, "batch n d"], x: Float[Tensor, "#batch n located"], w: Float[Tensor, "#batch n"]
     ) -> tuple[Float[Tensor, "batch n d"], BlockBases]:
         """The next latent field, and the bases it came from."""
-        bases = given if self.basis is None else self.basis(x, v, w)
-        assert bases is not None
-        v = v + nn.functional.gelu(self.pointwise(v) + self.kernel(v, bases))
+        bases = self.basis(x, v, w)
+        of_x, of_v = self.kernel(bases).split([x.shape[-1], v.shape[-1]], dim=-1)
+        bias = nn.functional.pad(self.pointwise.bias.unsqueeze(-1), (0, x.shape[-1] - 1))
+        at_points = expand(x.expand(len(v), -1, -1), of_x + bias) + expand(v, of_v + self.pointwise.weight)
+        v = v + nn.functional.gelu(at_points)
         return (v if self.feed_forward is None else v + self.feed_forward(v)), bases
 
 
@@ -77,11 +80,11 @@ class SVDNOPlus(nn.Module):
     hidden_channels: d
     n_layers: T
     singular_channels: H, pairs of singular functions; the kernel has rank H·d
-    frequencies: of the waves of x that the lift and the singular functions see besides x
+    frequencies: largest order of the waves of x that the lift and the singular functions see, see `Waves`; by default 8
+        in 1-D, 5 in 2-D and 3 in 3-D
     stem_taps: along each axis, of the two stencils over a that the lift sees; 0 for none, as clouds need it
     feed_forward: width of the MLP in a block over d, 0 for none
     orthogonality: "exact" (orthonormal on every input, up to a ridge), "penalty" (L_ortho joins the loss) or "none"
-    bases: "per-layer" (functions of each block's own latent field) or "global" (the first's for all)
     placement: of the grid; "periodic" ones are treated as circles
     sensors: points of the trained grid along each axis, whose spacing is that of the stem's taps
     truncation: keep only this many leading triplets on each input; set by `truncated`
@@ -95,27 +98,26 @@ class SVDNOPlus(nn.Module):
         hidden_channels: int = 64,
         n_layers: int = 4,
         singular_channels: int = 32,
-        frequencies: int = 8,
+        frequencies: int | None = None,
         stem_taps: int = 5,
         feed_forward: int = 2,
         orthogonality: str = "exact",
-        bases: str = "per-layer",
         placement: str = "nodes",
         sensors: tuple[int, ...] | list[int] | None = None,
         truncation: int | None = None,
     ) -> None:
+        frequencies = FREQUENCIES.get(dim, 0) if frequencies is None else frequencies
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         _check_arguments(arguments)
         super().__init__()
         self.arguments: dict[str, Any] = arguments
         d, H = hidden_channels, singular_channels
         self.stem = self._build_stem() if stem_taps else None
-        located = 2 * frequencies * dim + (0 if placement == "periodic" and frequencies else dim)
-        self.read = SplitLinear(located, in_channels + (d if stem_taps else 0), d)
+        self.waves = Waves(dim, frequencies, placement == "periodic")
+        self.read = SplitLinear(self.waves.count, in_channels + (d if stem_taps else 0), d)
         self.lift = nn.Sequential(nn.GELU(), nn.Linear(d, d))
-        owners = n_layers if bases == "per-layer" else 1
-        nets = [BlockBasis(located, d, H, exact=orthogonality == "exact") for _ in range(owners)]
-        self.blocks = nn.ModuleList(Block(d, H, nets[t] if t < owners else None, feed_forward) for t in range(n_layers))
+        exact = orthogonality == "exact"
+        self.blocks = nn.ModuleList(Block(self.waves.count, d, H, exact, feed_forward) for _ in range(n_layers))
         self.project = nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, out_channels))
         self.skip = nn.Linear(in_channels, out_channels)
         self._truncate(truncation)
@@ -190,33 +192,24 @@ class SVDNOPlus(nn.Module):
         return samples
 
     def _evaluate(self, samples: Samples) -> tuple[Tensor, list[BlockBases]]:
-        x = self._locate(samples)
+        x = self.waves(samples.x)
         seen = samples.a
         if self.stem is not None:
             seen = torch.cat([seen, self.stem(samples.as_grid(seen)).flatten(1, -2)], dim=-1)
         v = self.lift(self.read(x, seen))
         bases: list[BlockBases] = []
         for block in self.blocks:
-            v, used = block(v, x, samples.w, bases[0] if bases else None)
+            v, used = block(v, x, samples.w)
             bases.append(used)
         return samples.as_grid(self.skip(samples.a) + self.project(v)), bases
 
-    def _locate(self, samples: Samples) -> Float[Tensor, "#batch n located"]:
-        """sin and cos of k-fold x, and x itself unless the grid is a circle."""
-        periodic, count = self.arguments["placement"] == "periodic", self.arguments["frequencies"]
-        k = torch.arange(1, count + 1, dtype=samples.x.dtype, device=samples.x.device)
-        waves = ((2 * pi if periodic else pi) * samples.x.unsqueeze(-1) * k).flatten(-2)
-        parts = [torch.sin(waves), torch.cos(waves)] + ([] if periodic and count else [samples.x])
-        return torch.cat(parts, dim=-1)
-
 
 def _orthogonality(bases: list[BlockBases]) -> Tensor:
-    return torch.stack([b.orthogonality() for b in bases]).mean()
+    return torch.stack([b.orthogonality() for b in bases]).mean().to(bases[0].x.dtype)
 
 
 def _check_arguments(arguments: dict[str, Any]) -> None:
     choose("orthogonality", arguments["orthogonality"], ("exact", "penalty", "none"))
-    choose("bases", arguments["bases"], ("per-layer", "global"))
     choose("placement", arguments["placement"], PLACEMENTS)
     check_counts(arguments, "in_channels", "out_channels", "hidden_channels", "n_layers", "singular_channels")
     for name in ("frequencies", "stem_taps", "feed_forward"):
