@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from svdno.benchmark import FAILURE, bundled_tables, plan, read_table
+from svdno.benchmark import FAILURE, bundled_tables, narrow, plan, read_table
 from svdno.equations import EQUATIONS
 from svdno.errors import InputError
 from svdno.models import ALL_MODELS
@@ -167,6 +167,19 @@ def test_a_folder_with_another_run_is_not_touched(table, tmp_path):
     (cell.folder / "recipe.toml").write_text(cell.recipe.to_toml().replace("epochs = 2", "epochs = 9"))
     with pytest.raises(InputError, match="holds a run of another recipe"):
         plan(read_table(str(table)), tmp_path / "out")
+
+
+def test_a_part_of_a_table_has_the_recipes_of_the_whole(tmp_path):
+    table = read_table("short")
+    part = narrow(table, ["darcy"], ["fno", "svdno-plus"], [2, 7], None)
+    cells = {cell.folder: cell.recipe for cell in plan(part, tmp_path)}
+    whole = {cell.folder: cell.recipe for cell in plan(replace(table, seeds=[2, 7]), tmp_path)}
+    assert len(cells) == 4
+    assert cells.items() <= whole.items()
+    assert narrow(table, [], [], [], None) == table
+    assert {cell.recipe.training.epochs for cell in plan(narrow(part, [], [], [], "laptop"), tmp_path)} == {30}
+    with pytest.raises(InputError, match="`method` must be one of 'fno', 'svdno-plus', got 'uno'"):
+        narrow(part, [], ["uno"], [], None)
 
 
 def test_an_unknown_table_is_named():

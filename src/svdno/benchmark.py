@@ -106,6 +106,20 @@ def read_table(name: str) -> Table:
     return build_settings(Table, tree, name)
 
 
+def narrow(table: Table, equations: list[str], methods: list[str], seeds: list[int], budget: str | None) -> Table:
+    """A part of a table: the equations, methods and seeds that are named, all where none is; under another budget."""
+    for name in equations:
+        choose("equation", name, tuple(table.equations))
+    for name in methods:
+        choose("method", name, tuple(table.methods))
+    return Table(
+        budget=budget or table.budget,
+        equations=equations or table.equations,
+        seeds=seeds or table.seeds,
+        methods={name: method for name, method in table.methods.items() if not methods or name in methods},
+    )
+
+
 def plan(table: Table, folder: Path) -> list[Cell]:
     """All cells of a table, each recipe checked, seed by seed so that a full column is there early."""
     return [

@@ -213,16 +213,20 @@ def predict(
 def benchmark(
     table: Annotated[str, typer.Argument(help="Name of a bundled table, such as laptop, or a TOML file.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder; by default runs/TABLE.")] = None,
+    equation: Annotated[list[str] | None, typer.Option(help="Only this one of its equations; repeatable.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Only this one of its methods; repeatable.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="This seed in place of its own; repeatable.")] = None,
+    budget: Annotated[str | None, typer.Option(help="laptop, short or paper in place of its own.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
     device: Device = "auto",
 ) -> None:
     """Train every method of a table on every equation with every seed; what is finished is not done again."""
-    from svdno.benchmark import plan, prepare_files, read_table, run_cells
+    from svdno.benchmark import narrow, plan, prepare_files, read_table, run_cells
     from svdno.console import Board, CellBoard
     from svdno.run import find_data_folder
 
-    folder = output or Path("runs") / Path(table).stem
-    cells = plan(read_table(table), folder)
+    folder = output or Path("runs") / "-".join([Path(table).stem, *([budget] if budget else [])])
+    cells = plan(narrow(read_table(table), equation or [], method or [], seed or [], budget), folder)
     data_folder = find_data_folder(folder / "run")
     console = Console()
     with Board(console) as board:
