@@ -66,6 +66,12 @@ def test_points_may_come_in_any_order_without_a_stem():
     torch.testing.assert_close(model(a[:, order], x[order]), model(a, x)[:, order], rtol=1e-4, atol=1e-5)
 
 
+def test_clouds_may_share_points_and_not_weights():
+    model, a, x, w = make(2, stem_taps=0), make_field(50), torch.rand(50, 2), torch.rand(2, 50) / 50
+    each = [model(a[i : i + 1], x, w[i]) for i in (0, 1)]
+    torch.testing.assert_close(model(a, x, w), torch.cat(each), rtol=1e-4, atol=1e-5)
+
+
 def test_finer_grids_give_the_same_function():
     """What is left of the difference between a grid and the one twice as fine after three further refinements."""
     model = make(placement="periodic", sensors=(32,)).double()
@@ -98,6 +104,7 @@ def test_it_compiles_as_one_graph():
         (lambda: SVDNOPlus(1, 1, 1, stem_taps=4), "must be odd, or 0 for no stem, got 4"),
         (lambda: SVDNOPlus(1, 1, 1, frequencies=-1), "`frequencies` must be a whole number of at least 0, got -1"),
         (lambda: SVDNOPlus(1, 1, 1, orthogonality="some"), "must be one of 'exact', 'penalty', 'none', got 'some'"),
+        (lambda: make(singular_channels=25), "must be at most 24, the 18 waves and 6 channels"),
         (lambda: make().truncated(25), "between 1 and the model's rank H·d = 24, got 25"),
         (lambda: make(2)(make_field(50), torch.rand(50, 2)), "Build the model with stem_taps=0"),
     ],

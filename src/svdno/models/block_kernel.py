@@ -148,7 +148,7 @@ class BlockKernel(nn.Module):
 
 
 def _moments(x: Tensor, v: Tensor, w: Tensor) -> Float[Tensor, "batch y y"]:
-    """C = ∫ y yᵀ of y = (x, v), in which the part of x alone is the same for all samples that share x."""
-    alone = second_moment(x, w).expand(len(v), -1, -1)
+    """C = ∫ y yᵀ of y = (x, v), in which the part of x alone is the same for all samples that share x and w."""
+    alone = second_moment(x.expand(max(len(x), len(w)), -1, -1), w).expand(len(v), -1, -1)
     across = cross_moment(x.expand(len(v), -1, -1), v, w)
     return torch.cat([torch.cat([alone, across], -1), torch.cat([across.mT, second_moment(v, w)], -1)], -2)

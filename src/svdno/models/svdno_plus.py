@@ -114,6 +114,11 @@ class SVDNOPlus(nn.Module):
         d, H = hidden_channels, singular_channels
         self.stem = self._build_stem() if stem_taps else None
         self.waves = Waves(dim, frequencies, placement == "periodic")
+        if H > self.waves.count + d:
+            raise InputError(
+                f"`singular_channels` must be at most {self.waves.count + d}, the {self.waves.count} waves and "
+                f"{d} channels that the functions are made of, got {H}."
+            )
         self.read = SplitLinear(self.waves.count, in_channels + (d if stem_taps else 0), d)
         self.lift = nn.Sequential(nn.GELU(), nn.Linear(d, d))
         exact = orthogonality == "exact"
