@@ -114,7 +114,7 @@ class SVDNOPlus(nn.Module):
         d, H = hidden_channels, singular_channels
         self.stem = self._build_stem() if stem_taps else None
         self.waves = Waves(dim, frequencies, placement == "periodic")
-        if H > self.waves.count + d:
+        if self.waves.count + d < H:
             raise InputError(
                 f"`singular_channels` must be at most {self.waves.count + d}, the {self.waves.count} waves and "
                 f"{d} channels that the functions are made of, got {H}."
