@@ -1,10 +1,11 @@
 """A table of runs that is killed at random times ends with the records of one that is not.
 
-    python benchmarks/kills.py TABLE.toml [--kills 10] [--workers 2] [-o results/kills-cpu.json]
+    python benchmarks/kills.py TABLE.toml [--whole FOLDER --minutes M] [--kills 10] [-o results/kills-cpu.json]
 
 `svdno benchmark` runs the table once undisturbed, then once with SIGKILL to it and all its workers at random moments,
-each time started again. Compared are the weights, to the bit, and what was measured on the test samples. Use a table
-of minutes: it is computed more than twice.
+each time started again. Compared are the weights, to the bit, and what was measured on the test samples. With
+`--whole`, the folder of a table that has run undisturbed before, and about how many minutes it takes, the first part
+is left out.
 """
 
 import argparse
@@ -59,23 +60,35 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
+    parser.add_argument("--whole", type=Path, help="folder of the table, run undisturbed before")
+    parser.add_argument("--minutes", type=float, help="that the undisturbed table takes, with --whole")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
+    if (arguments.whole is None) != (arguments.minutes is None):
+        parser.error("--whole and --minutes go together")
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        begin = perf_counter()
-        start(arguments.table, folder / "whole", arguments.workers).wait()
-        seconds = perf_counter() - begin
+        undisturbed = arguments.whole or Path(name) / "whole"
+        seconds = 60 * (arguments.minutes or 0)
+        if arguments.whole is None:
+            begin = perf_counter()
+            start(arguments.table, undisturbed, arguments.workers).wait()
+            seconds = perf_counter() - begin
         draw = random.Random(arguments.seed)
         shares = [draw.uniform(0.2, 1.8) * seconds / (arguments.kills + 1) for _ in range(arguments.kills)]
-        killed = run_killed(arguments.table, folder / "killed", arguments.workers, shares)
-        whole, other = read_records(folder / "whole"), read_records(folder / "killed")
+        begin = perf_counter()
+        killed = run_killed(arguments.table, Path(name) / "killed", arguments.workers, shares)
+        seconds_killed = perf_counter() - begin
+        begin = perf_counter()
+        start(arguments.table, Path(name) / "killed", arguments.workers).wait()
+        seconds_again = perf_counter() - begin
+        whole, other = read_records(undisturbed), read_records(Path(name) / "killed")
     record = {
         "command": f"python benchmarks/kills.py {Path(arguments.table).name} --kills {arguments.kills}",
         "environment": describe_environment(pick_device()),
         "runs": len(whole),
-        "seconds_undisturbed": round(seconds),
         "killed": killed,
+        "seconds_with_kills": round(seconds_killed),
+        "seconds_started_again": round(seconds_again, 1),
         "runs_after_kills": len(other),
         "equal_to_the_bit": sum(whole[key] == other.get(key) for key in whole),
     }
