@@ -1,8 +1,8 @@
 """The block SVD kernel κ(z,z′) = Σ_k φ_k(z) R_k ψ_k(z′): scalar functions φ_k, ψ_k and a d×d matrix for each pair.
 
 With orthonormal φ and ψ and R_k = U_k S_k V_kᵀ, the vector functions φ_k U_k[:,c] and ψ_k V_k[:,c] are orthonormal, so
-this is an SVD of rank H·d whose spectrum is the union of the S_k. The functions are linear in y(z) = (x, v(z)), waves
-of the position and latent field: φ = T_φ P_φ y and ψ = T_ψ P_ψ y, where T makes them orthonormal on each input. So they
+this is an SVD of rank H·d whose spectrum is the union of the S_k. The functions are linear in y(z) = (v(z), x), latent
+field and waves of the position: φ = T_φ P_φ y and ψ = T_ψ P_ψ y, where T makes them orthonormal on each input. So they
 are never formed, and their number H costs nothing at the points:
 
     moments        C = Σ_j w_j y(z_j) y(z_j)ᵀ                    one GEMM over the points
@@ -15,10 +15,11 @@ from math import sqrt
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from svdno.models.moments import cross_moment, second_moment
+from svdno.models.moments import second_moment
 from svdno.models.orthonormal import factor, inverse_factor
 from svdno.models.svd_kernel import KernelSVD
 
@@ -29,15 +30,14 @@ RIDGE = 1e-3
 class BlockBases(NamedTuple):
     """φ and ψ on one batch of inputs.
 
-    x, v: the two parts of y
+    y: latent field and waves
     coefficients: P_φ and P_ψ
     projected: ∫ p yᵀ and ∫ q yᵀ of p = P_φ y and q = P_ψ y
     grams: ∫ p pᵀ and ∫ q qᵀ
     maps: T_φ and T_ψ with φ = T_φ p and ψ = T_ψ q, or None where φ = p and ψ = q
     """
 
-    x: Float[Tensor, "#batch n located"]
-    v: Float[Tensor, "batch n d"]
+    y: Float[Tensor, "batch n y"]
     coefficients: Float[Tensor, "2 features y"]
     projected: Float[Tensor, "2 batch features y"]
     grams: Float[Tensor, "2 batch features features"]
@@ -45,8 +45,7 @@ class BlockBases(NamedTuple):
 
     def functions(self, side: int) -> Float[Tensor, "batch n features"]:
         """φ (side 0) or ψ (side 1) at each point, in float64."""
-        y = torch.cat([self.x.expand(len(self.v), -1, -1), self.v], dim=-1).double()
-        f = y @ self.coefficients[side].double().mT
+        f = self.y.double() @ self.coefficients[side].double().mT
         return f if self.maps is None else f @ self.maps[side].double().mT
 
     def orthogonality(self) -> Float[Tensor, ""]:
@@ -59,32 +58,28 @@ class BlockBases(NamedTuple):
 class BlockBasis(nn.Module):
     """The coefficients P_φ and P_ψ of H functions each.
 
-    located, channels: components of x and of v
+    components: of y
     features: H
     exact: make them orthonormal on each input (Cholesky)
     """
 
-    def __init__(self, located: int, channels: int, features: int, *, exact: bool) -> None:
+    def __init__(self, components: int, features: int, *, exact: bool) -> None:
         super().__init__()
         self.exact = exact
-        bound = 1 / sqrt(located + channels)
-        self.coefficients = nn.Parameter(torch.empty(2, features, located + channels).uniform_(-bound, bound))
+        bound = 1 / sqrt(components)
+        self.coefficients = nn.Parameter(torch.empty(2, features, components).uniform_(-bound, bound))
 
-    def forward(
-        self,
-        x: Float[Tensor, "#batch n located"],
-        v: Float[Tensor, "batch n channels"],
-        w: Float[Tensor, "#batch n"],
-    ) -> BlockBases:
-        """The bases on one batch of inputs."""
-        C = _moments(x, v, w)
+    def forward(self, y: Float[Tensor, "batch n y"], w: Float[Tensor, "#batch n"]) -> BlockBases:
+        """The bases on one batch of inputs; components of y beyond those that the functions are made of must be 0."""
+        # One product: where it rounds v and x, it rounds them alike, and C stays the Gram matrix of something.
+        C = second_moment(y, w.to(self.coefficients.dtype))
         if C.is_cuda:  # TF32 would lose the weak functions, and float64 without n costs a GPU nothing
             C = C.double()
-        P = self.coefficients.to(C.dtype)
+        P = F.pad(self.coefficients, (0, y.shape[-1] - self.coefficients.shape[-1])).to(C.dtype)
         projected = P.unsqueeze(1) @ C
         grams = projected @ P.unsqueeze(1).mT
         maps = inverse_factor(grams, RIDGE) if self.exact else None
-        return BlockBases(x, v, P, projected, grams, maps)
+        return BlockBases(y, P, projected, grams, maps)
 
 
 class BlockKernel(nn.Module):
@@ -102,7 +97,7 @@ class BlockKernel(nn.Module):
 
     def forward(self, bases: BlockBases) -> Float[Tensor, "batch d y"]:
         """The matrices A of each input with (K v)(z) = Σ_k φ_k(z) R_k ∫ψ_k v = A y(z)."""
-        M = bases.projected[1, ..., bases.x.shape[-1] :].mT
+        M = bases.projected[1, ..., : self.blocks.shape[-1]].mT
         if bases.maps is not None:
             M = M @ bases.maps[1].mT
         A = self._apply_blocks(M) if self.truncation is None else self._truncate(M, bases)
@@ -145,10 +140,3 @@ class BlockKernel(nn.Module):
         """The vector functions at each point, (batch, n, d, rank)."""
         orthonormal = torch.linalg.solve_triangular(F, bases.functions(side).mT, upper=False)
         return torch.einsum("bkn,bkcl->bncl", orthonormal, mixing.unflatten(1, (F.shape[-1], -1)))
-
-
-def _moments(x: Tensor, v: Tensor, w: Tensor) -> Float[Tensor, "batch y y"]:
-    """C = ∫ y yᵀ of y = (x, v), in which the part of x alone is the same for all samples that share x and w."""
-    alone = second_moment(x.expand(max(len(x), len(w)), -1, -1), w).expand(len(v), -1, -1)
-    across = cross_moment(x.expand(len(v), -1, -1), v, w)
-    return torch.cat([torch.cat([alone, across], -1), torch.cat([across.mT, second_moment(v, w)], -1)], -2)

@@ -29,15 +29,6 @@ def second_moment(h: Float[Tensor, "batch n k"], w: Float[Tensor, "#batch n"]) -
     return C
 
 
-def cross_moment(
-    f: Float[Tensor, "batch n p"], g: Float[Tensor, "batch n q"], w: Float[Tensor, "#batch n"]
-) -> Float[Tensor, "batch p q"]:
-    """∫ f gᵀ dx = Σ_j w_j f(z_j) g(z_j)ᵀ."""
-    if are_equal(w):
-        return w[:, :1, None] * integrate(f, g)
-    return integrate(f, g * w.unsqueeze(-1).to(g.dtype))
-
-
 class _Integrate(torch.autograd.Function):
     """M = Σ_j f_j g_jᵀ, whose gradients are expansions: df_j = dM g_j, dg_j = dMᵀ f_j."""
 
@@ -79,7 +70,9 @@ class _SecondMoment(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, w: Tensor) -> Tensor:
         ctx.save_for_backward(h, w)
-        return cross_moment(h, h, w)
+        if are_equal(w):
+            return w[:, :1, None] * integrate(h, h)
+        return integrate(h, h * w.unsqueeze(-1).to(h.dtype))
 
     @staticmethod
     def backward(ctx: Any, dC: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -4,6 +4,7 @@ from copy import deepcopy
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -13,6 +14,7 @@ from svdno.models.block_kernel import BlockBases, BlockBasis, BlockKernel
 from svdno.models.inputs import Samples, check_counts, read_samples
 from svdno.models.local_stencil import LocalStencil
 from svdno.models.moments import expand
+from svdno.models.singular_nets import ALIGNMENT
 from svdno.models.split_linear import SplitLinear
 from svdno.models.svd_kernel import KernelSVD
 from svdno.models.waves import Waves
@@ -27,16 +29,16 @@ BRANCH = 0.2
 class Block(nn.Module):
     """v ← v + γ(W v + b + K v), then v ← v + MLP(v); K is a block SVD kernel.
 
-    located: components of x, the first of which is 1
     channels: d
+    waves: of the position, the first of which is 1
     features: H, pairs of singular functions
     exact: make them orthonormal on each input
     feed_forward: width of the MLP over d, 0 for none
     """
 
-    def __init__(self, located: int, channels: int, features: int, exact: bool, feed_forward: int) -> None:
+    def __init__(self, channels: int, waves: int, features: int, exact: bool, feed_forward: int) -> None:
         super().__init__()
-        self.basis = BlockBasis(located, channels, features, exact=exact)
+        self.basis = BlockBasis(channels + waves, features, exact=exact)
         self.kernel = BlockKernel(channels, features)
         self.pointwise = nn.Linear(channels, channels)
         self.feed_forward = (
@@ -59,14 +61,13 @@ class Block(nn.Module):
             self.feed_forward[-1].weight.mul_(BRANCH)  # type: ignore[operator]
 
     def forward(
-        self, v: Float[Tensor, "batch n d"], x: Float[Tensor, "#batch n located"], w: Float[Tensor, "#batch n"]
+        self, v: Float[Tensor, "batch n d"], x: Float[Tensor, "#batch n waves"], w: Float[Tensor, "#batch n"]
     ) -> tuple[Float[Tensor, "batch n d"], BlockBases]:
         """The next latent field, and the bases it came from."""
-        bases = self.basis(x, v, w)
-        of_x, of_v = self.kernel(bases).split([x.shape[-1], v.shape[-1]], dim=-1)
-        bias = nn.functional.pad(self.pointwise.bias.unsqueeze(-1), (0, x.shape[-1] - 1))
-        at_points = expand(x.expand(len(v), -1, -1), of_x + bias) + expand(v, of_v + self.pointwise.weight)
-        v = v + nn.functional.gelu(at_points)
+        y = torch.cat([v, x.to(v.dtype).expand(len(v), -1, -1)], dim=-1)
+        bases = self.basis(y, w)
+        own = torch.cat([self.pointwise.weight, self.pointwise.bias.unsqueeze(-1)], dim=-1)
+        v = v + F.gelu(expand(y, self.kernel(bases) + F.pad(own, (0, x.shape[-1] - 1))))
         return (v if self.feed_forward is None else v + self.feed_forward(v)), bases
 
 
@@ -122,7 +123,7 @@ class SVDNOPlus(nn.Module):
         self.read = SplitLinear(self.waves.count, in_channels + (d if stem_taps else 0), d)
         self.lift = nn.Sequential(nn.GELU(), nn.Linear(d, d))
         exact = orthogonality == "exact"
-        self.blocks = nn.ModuleList(Block(self.waves.count, d, H, exact, feed_forward) for _ in range(n_layers))
+        self.blocks = nn.ModuleList(Block(d, self.waves.count, H, exact, feed_forward) for _ in range(n_layers))
         self.project = nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, out_channels))
         self.skip = nn.Linear(in_channels, out_channels)
         self._truncate(truncation)
@@ -202,6 +203,7 @@ class SVDNOPlus(nn.Module):
         if self.stem is not None:
             seen = torch.cat([seen, self.stem(samples.as_grid(seen)).flatten(1, -2)], dim=-1)
         v = self.lift(self.read(x, seen))
+        x = F.pad(x, (0, -(x.shape[-1] + v.shape[-1]) % ALIGNMENT))
         bases: list[BlockBases] = []
         for block in self.blocks:
             v, used = block(v, x, samples.w)
@@ -210,7 +212,7 @@ class SVDNOPlus(nn.Module):
 
 
 def _orthogonality(bases: list[BlockBases]) -> Tensor:
-    return torch.stack([b.orthogonality() for b in bases]).mean().to(bases[0].x.dtype)
+    return torch.stack([b.orthogonality() for b in bases]).mean().to(bases[0].y.dtype)
 
 
 def _check_arguments(arguments: dict[str, Any]) -> None:
