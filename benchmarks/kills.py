@@ -68,7 +68,7 @@ def main() -> None:
         parser.error("--whole and --minutes go together")
     with tempfile.TemporaryDirectory() as name:
         undisturbed = arguments.whole or Path(name) / "whole"
-        seconds = 60 * (arguments.minutes or 0)
+        seconds = 60 * (arguments.minutes or 0.0)
         if arguments.whole is None:
             begin = perf_counter()
             start(arguments.table, undisturbed, arguments.workers).wait()

@@ -20,10 +20,10 @@ def test_weights_sum_to_the_volume_and_points_lie_in_the_box(shape, placement):
         assert grid.points[..., i].max() <= grid.upper[i]
 
 
-@pytest.mark.parametrize(("placement", "order"), [("nodes", 2), ("cells", 2)])
-def test_quadrature_converges_at_second_order(placement, order):
+@pytest.mark.parametrize(("placement", "order", "stride"), [("nodes", 2, 1), ("cells", 2, 1), ("cells", 3, 4)])
+def test_quadrature_converges_at_its_order(placement, order, stride):
     def integrate(n: int) -> float:
-        grid = Grid((n,), (0.0,), (1.0,), placement)
+        grid = Grid((n * stride,), (0.0,), (1.0,), placement).strided(stride)
         return (grid.weights * torch.exp(grid.points[..., 0])).sum().item()
 
     errors = [abs(integrate(n) - (math.e - 1)) for n in (16, 32, 64)]
@@ -44,6 +44,24 @@ def test_a_strided_grid_keeps_every_third_point_and_the_volume(placement, n):
     assert coarse.weights.sum().item() == pytest.approx(2.0)
     with pytest.raises(InputError, match="a stride must divide"):
         grid.strided(5)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+@pytest.mark.parametrize("stride", [2, 3, 16])
+def test_some_of_the_cells_integrate_linear_functions_exactly_with_positive_weights(n, stride):
+    grid = Grid((n * stride,), (0.0,), (2.0,), "cells").strided(stride)
+    assert (grid.weights * (3 + 5 * grid.axes[0])).sum().item() == pytest.approx(16)
+    assert grid.weights.min() > 0
+
+
+def test_cells_move_within_their_box_and_other_points_with_it():
+    cells = Grid((4, 8), (0.0, 0.0), (1.0, 2.0), "cells")
+    moved = cells.moved([-0.05, -0.05])
+    torch.testing.assert_close(moved.points, cells.points - 0.05)
+    assert (moved.lower, moved.upper) == (cells.lower, cells.upper)
+    assert moved.weights.sum().item() == pytest.approx(2.0)
+    assert cells.moved([0.01, 0.02]).lower == (0.01, 0.02)
+    assert Grid((4,), (0.0,), (1.0,), "periodic").moved([0.1]).upper == (1.1,)
 
 
 def test_equal_weights_are_one_number_in_memory():

@@ -21,14 +21,17 @@ class Grid:
     lower, upper: corners of the box
     placement: where the n points of an axis of length ℓ sit, and the rule that integrates with them
         "nodes"     x_j = lower + j ℓ/(n−1)        both ends included, trapezoidal rule
-        "cells"     x_j = lower + (j+½) ℓ/n        cell centres, midpoint rule
+        "cells"     x_j = lower + (j+inset) ℓ/n    cell centres, midpoint rule
         "periodic"  x_j = lower + j ℓ/n            the upper end is the lower one again, equal weights
+    inset: of the first point, in steps, for "cells"; of every s-th centre it is 1/(2s), and the rule has other weights
+        at the ends, which make it exact for linear functions
     """
 
     shape: tuple[int, ...]
     lower: tuple[float, ...]
     upper: tuple[float, ...]
     placement: str = "nodes"
+    inset: float = 0.5
 
     def __post_init__(self) -> None:
         choose("placement", self.placement, PLACEMENTS)
@@ -41,6 +44,8 @@ class Grid:
             raise InputError(f"A grid needs at least two points along each axis, got shape {self.shape}.")
         if any(low >= up for low, up in zip(self.lower, self.upper, strict=True)):
             raise InputError(f"`lower` must be below `upper` on each axis, got {self.lower} and {self.upper}.")
+        if not 0 < self.inset < 1:
+            raise InputError(f"`inset` must be between 0 and 1 steps, got {self.inset}.")
 
     @classmethod
     def unit(cls, shape: tuple[int, ...], placement: str = "nodes") -> "Grid":
@@ -75,28 +80,28 @@ class Grid:
     def points_and_weights(self, like: Tensor) -> tuple[Float[Tensor, "*space dim"], Float[Tensor, "*space"]]:
         """x_j and w_j on the device and in the precision of `like`."""
         weights = self._weights(like.device)
-        if self.placement != "nodes":  # all equal: stays one number in memory, which kernels recognise
+        if self.placement == "periodic" or (self.placement == "cells" and self.inset == 0.5):
+            # All equal: stays one number in memory, which kernels recognise.
             weights = weights[(0,) * self.dim].to(like.dtype).expand(self.shape)
         return self._points(like.device).to(like.dtype), weights.to(like.dtype)
 
     def resized(self, shape: tuple[int, ...]) -> "Grid":
-        """The same box and placement with another number of points."""
-        return replace(self, shape=tuple(shape))
+        """The same box and placement with another number of points, cells with their centres."""
+        return self if shape == self.shape else replace(self, shape=tuple(shape), inset=0.5)
 
     def strided(self, stride: int) -> "Grid":
-        """Every `stride`-th point of each axis, the first one included; the box moves with the points."""
+        """Every `stride`-th point of each axis, the first one included."""
         intervals = [n - (self.placement == "nodes") for n in self.shape]
         if any(count % stride for count in intervals):
             raise InputError(f"a stride must divide the {tuple(intervals)} intervals of the grid, got {stride}.")
         shape = tuple(-(-n // stride) for n in self.shape)
-        if self.placement != "cells":
-            return self.resized(shape)
-        size = [up - low for low, up in zip(self.lower, self.upper, strict=True)]
-        shift = [(stride - 1) * length / (2 * n) for n, length in zip(self.shape, size, strict=True)]
-        return self.resized(shape).moved([-s for s in shift])
+        return replace(self, shape=shape, inset=self.inset / stride if self.placement == "cells" else self.inset)
 
     def moved(self, by: Sequence[float]) -> "Grid":
-        """The grid of the points x_j + by."""
+        """The grid of the points x_j + by; cells move within their box, where that is by the same part of a step."""
+        steps = [s * n / (up - low) for s, n, low, up in zip(by, self.shape, self.lower, self.upper, strict=True)]
+        if self.placement == "cells" and max(steps) - min(steps) < 1e-6 and 0 < self.inset + steps[0] < 1:
+            return replace(self, inset=self.inset + steps[0])
         lower, upper = (tuple(x + s for x, s in zip(corner, by, strict=True)) for corner in (self.lower, self.upper))
         return replace(self, lower=lower, upper=upper)
 
@@ -115,7 +120,7 @@ class Grid:
         j = torch.arange(n, dtype=torch.float64, device=device)
         if self.placement == "nodes":
             return low + j * (length / (n - 1))
-        return low + (j + (0.5 if self.placement == "cells" else 0.0)) * (length / n)
+        return low + (j + (self.inset if self.placement == "cells" else 0.0)) * (length / n)
 
     def _axis_weights(self, i: int, device: torch.device | None) -> Tensor:
         n, length = self.shape[i], self.upper[i] - self.lower[i]
@@ -124,4 +129,17 @@ class Grid:
         if self.placement == "nodes":
             weights[0] /= 2
             weights[-1] /= 2
+        elif self.placement == "cells" and self.inset != 0.5:
+            weights[:2] += length / n * _end_correction(self.inset).to(weights)
+            weights[-2:] += length / n * _end_correction(1 - self.inset).to(weights).flip(0)
         return weights
+
+
+def _end_correction(inset: float) -> Float[Tensor, "2"]:
+    """What the first two points count more than 1, if the box begins `inset` steps before the first.
+
+    Σ_i c_i (i + inset)^m = B_{m+1}(inset) / (m+1) for m = 0 and 1 takes the first two terms off the error of Σ_j f(x_j)
+    (Euler–Maclaurin, B the Bernoulli polynomials).
+    """
+    second = 1 / 12 - inset**2 / 2
+    return torch.tensor([inset - 0.5 - second, second], dtype=torch.float64)

@@ -1,6 +1,6 @@
 """A model with everything that makes it usable: normalisers, grid, times, names of the fields."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -82,7 +82,7 @@ class Surrogate:
             tuple((value - low) / (up - low) for value, (low, up) in zip(corner, box, strict=True))
             for corner in (grid.lower, grid.upper)
         )
-        return Grid(grid.shape, lower, upper, grid.placement).points_and_weights(like)
+        return replace(grid, lower=lower, upper=upper).points_and_weights(like)
 
     def as_frames(self, y: Float[Tensor, "batch *space channels"]) -> Float[Tensor, "batch times *space output_fields"]:
         """The model's output in physical units, times first: channels are times × fields."""
