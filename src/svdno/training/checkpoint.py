@@ -82,9 +82,7 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Surrogate:
         raise InputError(f"the model in {folder} is damaged or was not written by svdno: {error}") from None
 
 
-def _read_grid(
-    shape: list[int], lower: list[float], upper: list[float], placement: str, inset: float = 0.5
-) -> Grid:
+def _read_grid(shape: list[int], lower: list[float], upper: list[float], placement: str, inset: float = 0.5) -> Grid:
     return Grid(tuple(shape), tuple(lower), tuple(upper), placement, inset)
 
 
