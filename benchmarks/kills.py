@@ -83,7 +83,7 @@ def main() -> None:
         seconds_again = perf_counter() - begin
         whole, other = read_records(undisturbed), read_records(Path(name) / "killed")
     record = {
-        "command": f"python benchmarks/kills.py {Path(arguments.table).name} --kills {arguments.kills}",
+        "command": " ".join(["python benchmarks/kills.py", *(Path(part).name for part in sys.argv[1:])]),
         "environment": describe_environment(pick_device()),
         "runs": len(whole),
         "killed": killed,
