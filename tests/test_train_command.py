@@ -59,11 +59,16 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_bits(tmp_path):
 
 def test_ctrl_c_ends_with_the_command_that_resumes(tmp_path):
     command = [sys.executable, "-m", "svdno", "train", "allen-cahn/laptop", *TINY, "--set=training.epochs=100000"]
-    process = subprocess.Popen([*command, "-o", "run"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-    while not (tmp_path / "run/training.safetensors").exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    # Tests that run in the background of a shell have Ctrl-C switched off, and what they start would inherit that.
+    listening = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    process = subprocess.Popen([*command, "-o", "run"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, **listening)
+    try:
+        while not (tmp_path / "run/training.safetensors").exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "svdno train --resume run" in output
     assert read_losses(tmp_path / "run"), "the history so far"
