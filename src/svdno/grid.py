@@ -87,7 +87,7 @@ class Grid:
 
     def resized(self, shape: tuple[int, ...]) -> "Grid":
         """The same box and placement with another number of points, cells with their centres."""
-        return self if shape == self.shape else replace(self, shape=tuple(shape), inset=0.5)
+        return self if tuple(shape) == self.shape else replace(self, shape=tuple(shape), inset=0.5)
 
     def strided(self, stride: int) -> "Grid":
         """Every `stride`-th point of each axis, the first one included."""
