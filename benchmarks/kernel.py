@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from svdno.environment import describe_environment, pick_device
-from svdno.models import moments, singular_nets
+from svdno.models import aligned_linear, moments
 from svdno.models.fno import SpectralConvolution
 from svdno.models.singular_nets import SingularFunctions
 from svdno.models.svd_kernel import SVDKernel
@@ -180,12 +180,12 @@ def measure_gib(step: Callable[[], object], device: torch.device) -> float | Non
 @contextmanager
 def settings(alignment: int, block: int) -> Iterator[None]:
     """Other constants of the library for a while: padding of the features, points per product."""
-    before = singular_nets.ALIGNMENT, moments.BLOCK
-    singular_nets.ALIGNMENT, moments.BLOCK = alignment, block
+    before = aligned_linear.ALIGNMENT, moments.BLOCK
+    aligned_linear.ALIGNMENT, moments.BLOCK = alignment, block
     try:
         yield
     finally:
-        singular_nets.ALIGNMENT, moments.BLOCK = before
+        aligned_linear.ALIGNMENT, moments.BLOCK = before
 
 
 def compare_ranks(size: Size, device: torch.device) -> list[dict[str, Any]]:

@@ -57,6 +57,32 @@ assert errors[-1] < errors[0] / 2, errors
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("svdno", {}), ("svdno", {"singular_net": "lstm"}), ("svdno", {"orthogonality": "exact"}), ("svdno-plus", {})],
+)
+def test_compiled_gradients_are_the_plain_ones(name, arguments):
+    """In a process of its own, as above."""
+    code = f"""
+from svdno.training.losses import Objective
+from tests.training.test_gpu import *
+data = make_data().split().train
+torch.manual_seed(0)
+surrogate = Surrogate.build("{name}", data, **{{**SMALL["{name}"], **{arguments}}})
+surrogate.model.cuda()
+objective = Objective(surrogate, 1.0, {{}}, None)
+batch = next(iter(batches.Batches(surrogate, data).fetch([torch.arange(6)])))
+found = []
+for evaluate in (objective, torch.compile(objective)):
+    objective.zero_grad()
+    evaluate(*batch)[0].backward()
+    found.append([p.grad.clone() for p in objective.parameters()])
+for plain, compiled in zip(*found):
+    assert (compiled - plain).norm() <= 1e-3 * plain.norm(), (plain.shape, compiled, plain)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True)
+
+
 @pytest.mark.parametrize("changes", [{"precision": "bf16"}, {"precision": "fp32"}, {"accumulate": 2}])
 def test_each_setting_trains(changes):
     errors = []

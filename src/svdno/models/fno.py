@@ -9,6 +9,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError
+from svdno.models.aligned_linear import AlignedLinear
 from svdno.models.grid_model import GridModel
 from svdno.models.inputs import Samples, check_counts
 
@@ -89,13 +90,13 @@ class FNO(GridModel):
         check_counts(arguments, *arguments)
         super().__init__()
         self.arguments: dict[str, Any] = arguments
-        self.lift = nn.Linear(dim + in_channels, hidden_channels)
+        self.lift = AlignedLinear(dim + in_channels, hidden_channels)
         self.spectral = nn.ModuleList(SpectralConvolution(hidden_channels, n_modes, dim) for _ in range(n_layers))
         self.pointwise = nn.ModuleList(nn.Linear(hidden_channels, hidden_channels) for _ in range(n_layers))
         self.project = nn.Sequential(
             nn.Linear(hidden_channels, projection_channels),
             nn.GELU(),
-            nn.Linear(projection_channels, out_channels),
+            AlignedLinear(projection_channels, out_channels),
         )
 
     def map_grid(self, samples: Samples) -> Float[Tensor, "batch *space out_channels"]:

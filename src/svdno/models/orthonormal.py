@@ -7,22 +7,28 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def factor(G: Float[Tensor, "*batch k k"], ridge: float | None = None) -> Float[Tensor, "*batch k k"]:
-    """The lower factor F of G = F Fᵀ, in float64.
-
-    ridge: share of the mean diagonal that is added to it, by default the rounding error of G
-    """
-    share = 4 * torch.finfo(G.dtype).eps if ridge is None else ridge
-    diagonal = share * G.diagonal(dim1=-2, dim2=-1).mean(dim=-1).double()
-    return torch.linalg.cholesky_ex(G.double() + torch.diag_embed(diagonal.unsqueeze(-1).expand(G.shape[:-1]))).L
+def factor(G: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch k k"]:
+    """The lower factor F of G = F Fᵀ, in float64; `rounding` keeps it from failing."""
+    return torch.linalg.cholesky_ex(_add_ridge(G.double(), rounding(G.dtype))).L
 
 
 def inverse_factor(G: Float[Tensor, "*batch k k"], ridge: float) -> Float[Tensor, "*batch k k"]:
-    """T = F⁻¹ with T G Tᵀ = I up to the ridge; computed in float64, and in few steps both ways."""
-    k = G.shape[-1]
-    mean = G.diagonal(dim1=-2, dim2=-1).mean(dim=-1)[..., None, None]
-    T: Tensor = _InverseFactor.apply(G + ridge * mean * torch.eye(k, dtype=G.dtype, device=G.device))
+    """T = F⁻¹ with T G Tᵀ = I up to the ridge; computed in float64, and in few steps both ways.
+
+    ridge: share of the mean diagonal that is added to it
+    """
+    T: Tensor = _InverseFactor.apply(_add_ridge(G, ridge))
     return T
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """The least ridge for Gram matrices computed in this precision."""
+    return 4 * torch.finfo(dtype).eps
+
+
+def _add_ridge(G: Tensor, ridge: float) -> Tensor:
+    mean = G.diagonal(dim1=-2, dim2=-1).mean(dim=-1)[..., None, None]
+    return G + ridge * mean * torch.eye(G.shape[-1], dtype=G.dtype, device=G.device)
 
 
 class _InverseFactor(torch.autograd.Function):
@@ -32,9 +38,7 @@ class _InverseFactor(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, G: Tensor) -> Tensor:
-        F = torch.linalg.cholesky_ex(G.double()).L
-        identity = torch.eye(G.shape[-1], dtype=F.dtype, device=F.device).expand_as(F)
-        T = torch.linalg.solve_triangular(F, identity, upper=False).to(G.dtype)
+        T = _invert(G)
         ctx.save_for_backward(T)
         return T
 
@@ -44,3 +48,19 @@ class _InverseFactor(torch.autograd.Function):
         S = (dT @ T.mT).tril()
         X = T.mT @ (S - 0.5 * torch.diag_embed(S.diagonal(dim1=-2, dim2=-1))) @ T
         return -0.5 * (X + X.mT)
+
+
+# An operator of its own. The libraries leave matrices column by column, and torch.compile (2.11, CUDA, float64) reads a
+# saved one of them row by row in the backward pass: gradients of the wrong matrix.
+@torch.library.custom_op("svdno::inverse_factor", mutates_args=())
+def _invert(G: Tensor) -> Tensor:
+    """F⁻¹, row by row."""
+    F = torch.linalg.cholesky_ex(G.double()).L
+    identity = torch.eye(G.shape[-1], dtype=F.dtype, device=F.device).expand_as(F)
+    T = torch.linalg.solve_triangular(F, identity, upper=False)
+    return T.to(G.dtype, memory_format=torch.contiguous_format, copy=True)
+
+
+@_invert.register_fake
+def _reserve_inverse(G: Tensor) -> Tensor:
+    return torch.empty_like(G, memory_format=torch.contiguous_format)

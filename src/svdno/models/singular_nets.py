@@ -14,13 +14,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
+from svdno.models.aligned_linear import AlignedLinear, missing
 from svdno.models.lstm_triton import is_supported, lstm_side_by_side
 from svdno.models.moments import gram
 
 SINGULAR_NETS = ("mlp", "lstm", "bilstm")
-
-# A feature count that is no multiple of 8 puts matrix products on a slower path of the GPU.
-ALIGNMENT = 8
 
 # How much of a circle a recurrent net reads before it comes to the first point: one point in 16, at least 8 points.
 APPROACH, SHORTEST_APPROACH = 16, 8
@@ -33,7 +31,7 @@ class SineMLP(nn.Module):
         super().__init__()
         self.features = channels
         widths = [in_channels] + [channels] * layers
-        linears = [nn.Linear(i, o) for i, o in pairwise(widths)]
+        linears = [AlignedLinear(i, o) for i, o in pairwise(widths)]
         for linear in linears:
             # Unit-variance arguments of the sine, at all phases: features of mean square ½ at any depth.
             nn.init.uniform_(linear.weight, -sqrt(6 / linear.in_features), sqrt(6 / linear.in_features))
@@ -42,17 +40,9 @@ class SineMLP(nn.Module):
 
     def forward(self, z: Float[Tensor, "batch n augmented"], extra: int = 0) -> Float[Tensor, "batch n features"]:
         """Evaluate the features at each point; `extra` adds one that is 1 and others that are 0."""
-        linears = list(self.linears)
-        for linear in linears[:-1] if extra else linears:
+        for linear in self.linears:
             z = torch.sin(linear(z))
-        if not extra:
-            return z
-        last = linears[-1]
-        assert isinstance(last, nn.Linear)
-        # sin(0·z + π/2) = 1 and sin(0·z) = 0: the extra features cost no pass over the points of their own.
-        weight = F.pad(last.weight, (0, 0, 0, extra))
-        phases = F.pad(last.bias.new_full((1,), pi / 2), (0, extra - 1))
-        return torch.sin(F.linear(z, weight, torch.cat([last.bias, phases])))
+        return append_constant(z, extra) if extra else z
 
 
 class GridLSTM(nn.Module):
@@ -157,7 +147,7 @@ class SingularFunctions(nn.Module):
     @property
     def padded(self) -> int:
         """Features with the constant one and the zeros."""
-        return -(-self.head.shape[-1] // ALIGNMENT) * ALIGNMENT
+        return self.head.shape[-1] + missing(self.head.shape[-1])
 
     @torch.no_grad()
     def _initialise(self, dim: int, in_channels: int) -> None:

@@ -5,6 +5,8 @@ from math import sqrt
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from svdno.models.aligned_linear import AlignedLinear
+
 
 class SplitLinear(nn.Module):
     """W (x, h) = W_x x + W_h h, where a position x that is the same for all samples is multiplied only once.
@@ -17,7 +19,7 @@ class SplitLinear(nn.Module):
     def __init__(self, located: int, channels: int, out_channels: int) -> None:
         super().__init__()
         self.located = nn.Linear(located, out_channels, bias=False)
-        self.own = nn.Linear(channels, out_channels, bias=False)
+        self.own = AlignedLinear(channels, out_channels, bias=False)
         bound = 1 / sqrt(located + channels)  # as in one layer
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.models.moments import are_equal, expand, gram, integrate
-from svdno.models.orthonormal import factor
+from svdno.models.orthonormal import factor, inverse_factor, rounding
 from svdno.models.singular_nets import SingularFunctions, evaluate_trunks
 
 
@@ -29,7 +29,7 @@ class Bases(NamedTuple):
     volume: that common w, or None
     heads: W̃_Φ and W̃_Ψ for the padded features
     grams: G_Φ and G_Ψ, or None where nothing needs them
-    factors: lower Cholesky factors F of G = F Fᵀ, in float64, or None where nothing needs them
+    maps: T_Φ and T_Ψ, which make the functions orthonormal, in float64, or None where nothing needs them
     """
 
     left: Float[Tensor, "batch n left"]
@@ -37,7 +37,7 @@ class Bases(NamedTuple):
     volume: Float[Tensor, "#batch 1"] | None
     heads: tuple[Float[Tensor, "rank left_columns"], Float[Tensor, "rank right_columns"]]
     grams: tuple[Float[Tensor, "batch rank rank"], Float[Tensor, "batch rank rank"]] | None = None
-    factors: tuple[Float[Tensor, "batch rank rank"], Float[Tensor, "batch rank rank"]] | None = None
+    maps: tuple[Float[Tensor, "batch rank rank"], Float[Tensor, "batch rank rank"]] | None = None
 
 
 class KernelSVD(NamedTuple):
@@ -81,14 +81,14 @@ class SVDKernel(nn.Module):
         weighted, volume = (right, w[:, :1]) if are_equal(w) else (right * w.unsqueeze(-1), None)
         head_left = self.left.padded_head()
         heads = (head_left, head_left if self.right is None else self.right.padded_head())
-        needs_factors = self.exact or self.truncation is not None
-        if not (with_grams or needs_factors):
+        needs_maps = self.exact or self.truncation is not None
+        if not (with_grams or needs_maps):
             return Bases(left, weighted, volume, heads)
         with torch.autocast(z.device.type, enabled=False):
             G_left = gram(self.left.head, left, w)
             G_right = G_left if self.right is None else gram(self.right.head, right, w)
-            factors = (factor(G_left), factor(G_right)) if needs_factors else None
-        return Bases(left, weighted, volume, heads, (G_left, G_right), factors)
+            maps = (_orthonormalise(G_left), _orthonormalise(G_right)) if needs_maps else None
+        return Bases(left, weighted, volume, heads, (G_left, G_right), maps)
 
     def forward(
         self, v: Float[Tensor, "batch n d"], bases: Bases, sigma: Float[Tensor, " rank"]
@@ -108,8 +108,9 @@ class SVDKernel(nn.Module):
         assert bases.grams is not None
         grams = torch.stack(bases.grams)
         if self.exact:
-            assert bases.factors is not None
-            grams = _in_orthonormal_basis(grams, torch.stack(bases.factors))
+            assert bases.maps is not None
+            T = torch.stack(bases.maps)
+            grams = T @ grams.double() @ T.mT
         identity = torch.eye(grams.shape[-1], dtype=grams.dtype, device=grams.device)
         return (grams - identity).square().sum(dim=(0, -2, -1)).mean()
 
@@ -150,17 +151,19 @@ class SVDKernel(nn.Module):
 
     def _scale(self, q: Tensor, bases: Bases, sigma: Tensor) -> Tensor:
         """Σ q, in the bases that the heads span."""
-        if bases.factors is None:
+        if bases.maps is None:
             return sigma * q
-        F_left, F_right = bases.factors
-        q_hat = torch.linalg.solve_triangular(F_right, q.to(F_right).unsqueeze(-1), upper=False)
+        T_left, T_right = bases.maps
+        q_hat = T_right @ q.to(T_right).unsqueeze(-1)
         if self.truncation is None:
-            r_hat = sigma.to(F_right).unsqueeze(-1) * q_hat
+            r_hat = sigma.to(T_right).unsqueeze(-1) * q_hat
         else:
+            assert bases.grams is not None
+            F_left, F_right = (factor(G) for G in bases.grams)
             U, S, Vh = torch.linalg.svd(self._core(F_left, F_right, sigma.to(F_right)))
             k = self.truncation
             r_hat = U[..., :k] @ (S[:, :k, None] * (Vh[:, :k] @ q_hat))
-        return torch.linalg.solve_triangular(F_left.mT, r_hat, upper=True).squeeze(-1).to(q.dtype)
+        return (T_left.mT @ r_hat).squeeze(-1).to(q.dtype)
 
 
 def _evaluate_both(
@@ -172,10 +175,9 @@ def _evaluate_both(
     return features[0], features[-1]
 
 
-def _in_orthonormal_basis(G: Tensor, F: Tensor) -> Tensor:
-    """F⁻¹ G F⁻ᵀ, the Gram matrix after orthonormalisation."""
-    half = torch.linalg.solve_triangular(F, G.double(), upper=False)
-    return torch.linalg.solve_triangular(F, half.mT, upper=False)
+def _orthonormalise(G: Tensor) -> Tensor:
+    """T with T G Tᵀ = I, in float64."""
+    return inverse_factor(G.double(), rounding(G.dtype))
 
 
 def _functions(head: Tensor, h: Tensor, mixing: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
 from svdno.grid import PLACEMENTS
+from svdno.models.aligned_linear import AlignedLinear
 from svdno.models.dense_kernel import DenseKernel
 from svdno.models.inputs import Samples, check_counts, read_samples
 from svdno.models.singular_nets import SingularFunctions, build_trunk
@@ -60,7 +61,7 @@ class SVDNO(nn.Module):
         self.arguments: dict[str, Any] = arguments
         z_channels = dim + in_channels
         self.lift = nn.Sequential(
-            nn.Linear(z_channels, hidden_channels), nn.GELU(), nn.Linear(hidden_channels, hidden_channels)
+            AlignedLinear(z_channels, hidden_channels), nn.GELU(), nn.Linear(hidden_channels, hidden_channels)
         )
         self.kernels = nn.ModuleList(self._build_kernel() for _ in range(n_layers if bases == "per-layer" else 1))
         self.pointwise = nn.ModuleList(nn.Linear(hidden_channels, hidden_channels) for _ in range(n_layers))
@@ -68,7 +69,7 @@ class SVDNO(nn.Module):
             start = 1.0 if kernel == "svd" else log(e - 1)  # softplus(log(e − 1)) = 1
             self.sigma = nn.Parameter(torch.full((n_layers, rank), start))
         self.project = nn.Sequential(
-            nn.Linear(hidden_channels, hidden_channels), nn.GELU(), nn.Linear(hidden_channels, out_channels)
+            nn.Linear(hidden_channels, hidden_channels), nn.GELU(), AlignedLinear(hidden_channels, out_channels)
         )
 
     def forward(

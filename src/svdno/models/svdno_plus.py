@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
 from svdno.grid import PLACEMENTS
+from svdno.models.aligned_linear import AlignedLinear, missing
 from svdno.models.block_kernel import BlockBases, BlockBasis, BlockKernel
 from svdno.models.inputs import Samples, check_counts, read_samples
 from svdno.models.local_stencil import LocalStencil
 from svdno.models.moments import expand
-from svdno.models.singular_nets import ALIGNMENT
 from svdno.models.split_linear import SplitLinear
 from svdno.models.svd_kernel import KernelSVD
 from svdno.models.waves import Waves
@@ -124,8 +124,8 @@ class SVDNOPlus(nn.Module):
         self.lift = nn.Sequential(nn.GELU(), nn.Linear(d, d))
         exact = orthogonality == "exact"
         self.blocks = nn.ModuleList(Block(d, self.waves.count, H, exact, feed_forward) for _ in range(n_layers))
-        self.project = nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, out_channels))
-        self.skip = nn.Linear(in_channels, out_channels)
+        self.project = nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), AlignedLinear(2 * d, out_channels))
+        self.skip = AlignedLinear(in_channels, out_channels)
         self._truncate(truncation)
 
     def forward(
@@ -203,7 +203,7 @@ class SVDNOPlus(nn.Module):
         if self.stem is not None:
             seen = torch.cat([seen, self.stem(samples.as_grid(seen)).flatten(1, -2)], dim=-1)
         v = self.lift(self.read(x, seen))
-        x = F.pad(x, (0, -(x.shape[-1] + v.shape[-1]) % ALIGNMENT))
+        x = F.pad(x, (0, missing(x.shape[-1] + v.shape[-1])))
         bases: list[BlockBases] = []
         for block in self.blocks:
             v, used = block(v, x, samples.w)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError
+from svdno.models.aligned_linear import AlignedLinear
 from svdno.models.grid_model import GridModel
 from svdno.models.inputs import Samples, check_counts
 
@@ -43,7 +44,7 @@ class UNet(GridModel):
         self.down = nn.ModuleList(_convolve_twice(c, d, dim) for c, d in zip(into, sizes, strict=False))
         self.widen = nn.ModuleList(TRANSPOSED[dim](2 * d, d, kernel_size=2, stride=2) for d in sizes[:-1])
         self.up = nn.ModuleList(_convolve_twice(2 * d, d, dim) for d in sizes[:-1])
-        self.project = nn.Linear(hidden_channels, out_channels)
+        self.project = AlignedLinear(hidden_channels, out_channels)
 
     def map_grid(self, samples: Samples) -> Float[Tensor, "batch *space out_channels"]:
         """Evaluate u = G(a)."""

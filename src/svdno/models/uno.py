@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError
+from svdno.models.aligned_linear import AlignedLinear
 from svdno.models.fno import SpectralConvolution
 from svdno.models.grid_model import GridModel
 from svdno.models.inputs import Samples, check_counts
@@ -95,13 +96,13 @@ class UNO(GridModel):
         check_settings(modes, padding)
         super().__init__()
         self.arguments: dict[str, Any] = {**arguments, "n_modes": modes, "padding": padding}
-        self.lift = nn.Sequential(nn.Linear(dim + in_channels, d), nn.GELU(), nn.Linear(d, d))
+        self.lift = nn.Sequential(AlignedLinear(dim + in_channels, d), nn.GELU(), nn.Linear(d, d))
         into = [f * d for f in FACTORS[:-1]]
         into[-1] *= 2  # the skip from the first block
         self.blocks = nn.ModuleList(
             FourierBlock(into[t], FACTORS[t + 1] * d, modes[t], dim, normalize=0 < t < 4) for t in range(5)
         )
-        self.project = nn.Sequential(nn.Linear(2 * d, 4 * d), nn.GELU(), nn.Linear(4 * d, out_channels))
+        self.project = nn.Sequential(nn.Linear(2 * d, 4 * d), nn.GELU(), AlignedLinear(4 * d, out_channels))
 
     def map_grid(self, samples: Samples) -> Float[Tensor, "batch *space out_channels"]:
         """Evaluate u = G(a) at any resolution."""
