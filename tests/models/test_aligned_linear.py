@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from svdno.models.aligned_linear import AlignedLinear
+from svdno.models.input_linear import InputLinear, split_digits
 
 
 @pytest.mark.parametrize(("wide", "high", "bias"), [(3, 128, True), (64, 101, True), (65, 64, False), (16, 8, True)])
@@ -19,3 +20,29 @@ def test_appended_zeros_change_nothing(wide, high, bias):
         torch.autograd.grad(aligned, variables, given), torch.autograd.grad(direct, variables, given), strict=True
     ):
         torch.testing.assert_close(found, true, rtol=0, atol=1e-14)
+
+
+def test_data_keep_their_digits_where_factors_are_rounded():
+    """In bfloat16, as in TF32, W x has the error of W alone, where x itself would lose all but 8 digits."""
+    torch.manual_seed(0)
+    layer = InputLinear(3, 16)
+    layer.weight.data = layer.weight.data.bfloat16().float()
+    x = torch.rand(1000, 3) + 1
+    exact = layer(x)
+    parts = split_digits(x)
+    torch.testing.assert_close(parts[:, :3] + parts[:, 3:], x, rtol=0, atol=0)
+    assert torch.equal(parts[:, :3].bfloat16().float(), parts[:, :3])
+    twice = torch.cat([layer.weight, layer.weight], dim=-1)
+    rounded = parts.bfloat16().float() @ twice.T + layer.bias
+    plain = x.bfloat16().float() @ layer.weight.T + layer.bias
+    assert (rounded - exact).abs().max() < 1e-4 < 1e-3 < (plain - exact).abs().max()
+
+
+def test_the_gradient_of_split_data_is_that_of_the_data():
+    torch.manual_seed(0)
+    layer = InputLinear(3, 16)
+    x = torch.rand(10, 3, requires_grad=True)
+    given = torch.randn(10, 16)
+    found, true = (torch.autograd.grad(f(x), [x, *layer.parameters()], given) for f in (layer.apply_aligned, layer))
+    for a, b in zip(found, true, strict=True):
+        torch.testing.assert_close(a, b)

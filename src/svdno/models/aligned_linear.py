@@ -17,8 +17,11 @@ class AlignedLinear(nn.Linear):
 
     def apply_aligned(self, x: Float[Tensor, "*points in_channels"]) -> Float[Tensor, "*points out_channels"]:
         """The same numbers by way of the larger matrix."""
-        wider, higher = missing(self.in_features), missing(self.out_features)
-        weight = F.pad(self.weight, (0, wider, 0, higher))
+        return self._multiply(self.weight, x)
+
+    def _multiply(self, weight: Tensor, x: Tensor) -> Tensor:
+        wider, higher = missing(x.shape[-1]), missing(self.out_features)
+        weight = F.pad(weight, (0, wider, 0, higher))
         bias = None if self.bias is None else F.pad(self.bias, (0, higher))
         return F.linear(F.pad(x, (0, wider)) if wider else x, weight, bias)[..., : self.out_features]
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from svdno.errors import InputError
 from svdno.models.aligned_linear import AlignedLinear
 from svdno.models.grid_model import GridModel
+from svdno.models.input_linear import InputLinear
 from svdno.models.inputs import Samples, check_counts
 
 
@@ -90,7 +91,7 @@ class FNO(GridModel):
         check_counts(arguments, *arguments)
         super().__init__()
         self.arguments: dict[str, Any] = arguments
-        self.lift = AlignedLinear(dim + in_channels, hidden_channels)
+        self.lift = InputLinear(dim + in_channels, hidden_channels)
         self.spectral = nn.ModuleList(SpectralConvolution(hidden_channels, n_modes, dim) for _ in range(n_layers))
         self.pointwise = nn.ModuleList(nn.Linear(hidden_channels, hidden_channels) for _ in range(n_layers))
         self.project = nn.Sequential(

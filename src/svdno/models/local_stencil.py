@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from svdno.models.input_linear import split_digits
+
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
@@ -50,6 +52,8 @@ class LocalStencil(nn.Module):
         for axis, (n, n0) in enumerate(zip(space, self.sensors or space, strict=True)):
             if n != n0:
                 kernel = _interpolate(kernel, axis + 2, (n - ends) / (n0 - ends))
+        if a.is_cuda and self.groups == 1:  # differences of neighbours need all digits
+            a, kernel = split_digits(a), torch.cat([kernel, kernel], dim=1)
         padding = [side for size in reversed(kernel.shape[2:]) for side in (size // 2, size // 2)]
         padded = F.pad(a.movedim(-1, 1), padding, mode="circular" if self.placement == "periodic" else "replicate")
         return CONVOLUTIONS[len(space)](padded, kernel, self.bias, groups=self.groups).movedim(1, -1)

@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from svdno.models.input_linear import split_digits
+
 # Warps of a program for each number of units H: few, as they wait for each other at every step, but enough for their
 # registers, 255 numbers for each of 32 threads, to hold the 4H² numbers of W_hh or, of the largest, three quarters.
 WARPS = {16: 1, 32: 1, 64: 4, 128: 8}
@@ -42,11 +44,13 @@ def lstm_side_by_side(
     nets: Sequence[nn.LSTM], z: Float[Tensor, "batch n augmented"]
 ) -> list[Float[Tensor, "batch n features"]]:
     """net(z)[0] of nets that have the same sizes and their own weights."""
-    h = z.expand(len(nets), *z.shape)
+    h = split_digits(z).expand(len(nets), -1, -1, -1)
     for layer in range(nets[0].num_layers):
         W_ih, W_hh, b_ih, b_hh = (
             _stack(nets, f"{kind}_l{layer}") for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
+        if layer == 0:
+            W_ih = torch.cat([W_ih, W_ih], dim=-1)  # for both parts of z
         h = _Layer.apply(h, W_ih, W_hh, b_ih + b_hh, torch.is_grad_enabled())
     return list(h.unbind())
 

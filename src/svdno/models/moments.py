@@ -38,7 +38,7 @@ class _Integrate(torch.autograd.Function):
         n = f.shape[1]
         dtype = torch.promote_types(f.dtype, torch.float32)
         if n % BLOCK or n == BLOCK:
-            return (f.mT @ g).to(dtype)
+            return convert(f.mT @ g, dtype)
         return (f.unflatten(1, (-1, BLOCK)).mT @ g.unflatten(1, (-1, BLOCK))).sum(dim=1, dtype=dtype)
 
     @staticmethod
@@ -82,6 +82,14 @@ class _SecondMoment(torch.autograd.Function):
         dh = expand(h, both.to(h.dtype))
         dw = (expand(h, dC.to(h.dtype)) * h).sum(dim=-1).sum_to_size(w.shape) if ctx.needs_input_grad[1] else None
         return dh if equal else dh * w.unsqueeze(-1).to(h.dtype), dw
+
+
+def convert(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The result of a function with a gradient of its own, in this precision.
+
+    Not x.to(dtype) in any case: where that changes nothing, PyTorch 2.11 compiles a gradient of zero for the function.
+    """
+    return x if x.dtype == dtype else x.to(dtype)
 
 
 def are_equal(w: Tensor) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from svdno.errors import InputError
 from svdno.models.grid_model import GridModel
+from svdno.models.input_linear import InputLinear
 from svdno.models.inputs import Samples, check_counts, count_fields
 
 # The decoder is the paper's for bundles of 20 to 50 times: 8 channels, and a second kernel about this wide.
@@ -54,11 +55,11 @@ class MPNN(GridModel):
         self.arguments: dict[str, Any] = arguments
         fields, z_channels = count_fields(out_channels, times), dim + in_channels
         self.embed = nn.Sequential(
-            nn.Linear(z_channels, hidden_channels), nn.SiLU(), nn.Linear(hidden_channels, hidden_channels), nn.SiLU()
+            InputLinear(z_channels, hidden_channels), nn.SiLU(), nn.Linear(hidden_channels, hidden_channels), nn.SiLU()
         )
         self.layers = nn.ModuleList(layer(hidden_channels, z_channels) for _ in range(n_layers))
         self.decode = _build_decoder(hidden_channels, times, fields)
-        self.start = nn.Linear(in_channels, fields)
+        self.start = InputLinear(in_channels, fields)
 
     def map_grid(self, samples: Samples) -> Float[Tensor, "batch *space out_channels"]:
         """Evaluate u = G(a) at any resolution."""

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from svdno.models.moments import convert
+
 
 def factor(G: Float[Tensor, "*batch k k"]) -> Float[Tensor, "*batch k k"]:
     """The lower factor F of G = F Fᵀ, in float64; `rounding` keeps it from failing."""
@@ -38,7 +40,9 @@ class _InverseFactor(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, G: Tensor) -> Tensor:
-        T = _invert(G)
+        F = torch.linalg.cholesky_ex(G.double()).L
+        identity = torch.eye(G.shape[-1], dtype=F.dtype, device=F.device).expand_as(F)
+        T = convert(torch.linalg.solve_triangular(F, identity, upper=False), G.dtype)
         ctx.save_for_backward(T)
         return T
 
@@ -48,19 +52,3 @@ class _InverseFactor(torch.autograd.Function):
         S = (dT @ T.mT).tril()
         X = T.mT @ (S - 0.5 * torch.diag_embed(S.diagonal(dim1=-2, dim2=-1))) @ T
         return -0.5 * (X + X.mT)
-
-
-# An operator of its own. The libraries leave matrices column by column, and torch.compile (2.11, CUDA, float64) reads a
-# saved one of them row by row in the backward pass: gradients of the wrong matrix.
-@torch.library.custom_op("svdno::inverse_factor", mutates_args=())
-def _invert(G: Tensor) -> Tensor:
-    """F⁻¹, row by row."""
-    F = torch.linalg.cholesky_ex(G.double()).L
-    identity = torch.eye(G.shape[-1], dtype=F.dtype, device=F.device).expand_as(F)
-    T = torch.linalg.solve_triangular(F, identity, upper=False)
-    return T.to(G.dtype, memory_format=torch.contiguous_format, copy=True)
-
-
-@_invert.register_fake
-def _reserve_inverse(G: Tensor) -> Tensor:
-    return torch.empty_like(G, memory_format=torch.contiguous_format)

@@ -5,7 +5,6 @@ Kernels work with h̃ and W̃ and never form Φ.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import pi, sqrt
 
 import torch
@@ -14,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
-from svdno.models.aligned_linear import AlignedLinear, missing
+from svdno.models.aligned_linear import missing
+from svdno.models.input_linear import InputLinear
 from svdno.models.lstm_triton import is_supported, lstm_side_by_side
 from svdno.models.moments import gram
 
@@ -30,8 +30,8 @@ class SineMLP(nn.Module):
     def __init__(self, in_channels: int, channels: int, layers: int) -> None:
         super().__init__()
         self.features = channels
-        widths = [in_channels] + [channels] * layers
-        linears = [AlignedLinear(i, o) for i, o in pairwise(widths)]
+        linears: list[nn.Linear] = [InputLinear(in_channels, channels)]
+        linears += [nn.Linear(channels, channels) for _ in range(layers - 1)]
         for linear in linears:
             # Unit-variance arguments of the sine, at all phases: features of mean square ½ at any depth.
             nn.init.uniform_(linear.weight, -sqrt(6 / linear.in_features), sqrt(6 / linear.in_features))

@@ -13,6 +13,7 @@ from svdno.errors import InputError, choose
 from svdno.grid import PLACEMENTS
 from svdno.models.aligned_linear import AlignedLinear
 from svdno.models.dense_kernel import DenseKernel
+from svdno.models.input_linear import InputLinear
 from svdno.models.inputs import Samples, check_counts, read_samples
 from svdno.models.singular_nets import SingularFunctions, build_trunk
 from svdno.models.svd_kernel import KernelSVD, SVDKernel
@@ -61,7 +62,7 @@ class SVDNO(nn.Module):
         self.arguments: dict[str, Any] = arguments
         z_channels = dim + in_channels
         self.lift = nn.Sequential(
-            AlignedLinear(z_channels, hidden_channels), nn.GELU(), nn.Linear(hidden_channels, hidden_channels)
+            InputLinear(z_channels, hidden_channels), nn.GELU(), nn.Linear(hidden_channels, hidden_channels)
         )
         self.kernels = nn.ModuleList(self._build_kernel() for _ in range(n_layers if bases == "per-layer" else 1))
         self.pointwise = nn.ModuleList(nn.Linear(hidden_channels, hidden_channels) for _ in range(n_layers))

@@ -1,6 +1,7 @@
 """SVD-NO+: residual blocks around a block SVD kernel with orthonormal, latent-conditioned bases."""
 
 from copy import deepcopy
+from math import sqrt
 from typing import Any
 
 import torch
@@ -12,10 +13,10 @@ from svdno.errors import InputError, choose
 from svdno.grid import PLACEMENTS
 from svdno.models.aligned_linear import AlignedLinear, missing
 from svdno.models.block_kernel import BlockBases, BlockBasis, BlockKernel
+from svdno.models.input_linear import InputLinear
 from svdno.models.inputs import Samples, check_counts, read_samples
 from svdno.models.local_stencil import LocalStencil
 from svdno.models.moments import expand
-from svdno.models.split_linear import SplitLinear
 from svdno.models.svd_kernel import KernelSVD
 from svdno.models.waves import Waves
 
@@ -120,12 +121,15 @@ class SVDNOPlus(nn.Module):
                 f"`singular_channels` must be at most {self.waves.count + d}, the {self.waves.count} waves and "
                 f"{d} channels that the functions are made of, got {H}."
             )
-        self.read = SplitLinear(self.waves.count, in_channels + (d if stem_taps else 0), d)
+        read = self.waves.count + in_channels + (d if stem_taps else 0)
+        self.locate = _draw_linear(nn.Linear, self.waves.count, d, read)
+        self.take = _draw_linear(InputLinear, in_channels, d, read)
+        self.derive = _draw_linear(nn.Linear, d, d, read) if stem_taps else None
         self.lift = nn.Sequential(nn.GELU(), nn.Linear(d, d))
         exact = orthogonality == "exact"
         self.blocks = nn.ModuleList(Block(d, self.waves.count, H, exact, feed_forward) for _ in range(n_layers))
         self.project = nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), AlignedLinear(2 * d, out_channels))
-        self.skip = AlignedLinear(in_channels, out_channels)
+        self.skip = InputLinear(in_channels, out_channels)
         self._truncate(truncation)
 
     def forward(
@@ -199,16 +203,23 @@ class SVDNOPlus(nn.Module):
 
     def _evaluate(self, samples: Samples) -> tuple[Tensor, list[BlockBases]]:
         x = self.waves(samples.x)
-        seen = samples.a
-        if self.stem is not None:
-            seen = torch.cat([seen, self.stem(samples.as_grid(seen)).flatten(1, -2)], dim=-1)
-        v = self.lift(self.read(x, seen))
+        v = self.take(samples.a) + self.locate(x)  # waves that all samples share are multiplied once
+        if self.stem is not None and self.derive is not None:
+            v = v + self.derive(self.stem(samples.as_grid(samples.a)).flatten(1, -2))
+        v = self.lift(v)
         x = F.pad(x, (0, missing(x.shape[-1] + v.shape[-1])))
         bases: list[BlockBases] = []
         for block in self.blocks:
             v, used = block(v, x, samples.w)
             bases.append(used)
         return samples.as_grid(self.skip(samples.a) + self.project(v)), bases
+
+
+def _draw_linear(kind: type[nn.Linear], components: int, channels: int, read: int) -> nn.Linear:
+    """A part, for so many of the components that are read, of a linear layer for all of them; without a bias."""
+    layer = kind(components, channels, bias=False)
+    nn.init.uniform_(layer.weight, -1 / sqrt(read), 1 / sqrt(read))
+    return layer
 
 
 def _orthogonality(bases: list[BlockBases]) -> Tensor:

@@ -13,6 +13,7 @@ from svdno.errors import InputError
 from svdno.models.aligned_linear import AlignedLinear
 from svdno.models.fno import SpectralConvolution
 from svdno.models.grid_model import GridModel
+from svdno.models.input_linear import InputLinear
 from svdno.models.inputs import Samples, check_counts
 
 # After the lift and after each block: n / f points along each axis, f × d channels.
@@ -96,7 +97,7 @@ class UNO(GridModel):
         check_settings(modes, padding)
         super().__init__()
         self.arguments: dict[str, Any] = {**arguments, "n_modes": modes, "padding": padding}
-        self.lift = nn.Sequential(AlignedLinear(dim + in_channels, d), nn.GELU(), nn.Linear(d, d))
+        self.lift = nn.Sequential(InputLinear(dim + in_channels, d), nn.GELU(), nn.Linear(d, d))
         into = [f * d for f in FACTORS[:-1]]
         into[-1] *= 2  # the skip from the first block
         self.blocks = nn.ModuleList(
