@@ -72,7 +72,8 @@ class _SecondMoment(torch.autograd.Function):
         ctx.save_for_backward(h, w)
         if are_equal(w):
             return w[:, :1, None] * integrate(h, h)
-        return integrate(h, h * w.unsqueeze(-1).to(h.dtype))
+        g = h * w.sqrt().unsqueeze(-1).to(h.dtype)  # both factors rounded alike: C has no negative eigenvalues
+        return integrate(g, g)
 
     @staticmethod
     def backward(ctx: Any, dC: Tensor) -> tuple[Tensor, Tensor | None]:

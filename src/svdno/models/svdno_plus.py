@@ -129,7 +129,10 @@ class SVDNOPlus(nn.Module):
         exact = orthogonality == "exact"
         self.blocks = nn.ModuleList(Block(d, self.waves.count, H, exact, feed_forward) for _ in range(n_layers))
         self.project = nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), AlignedLinear(2 * d, out_channels))
+        # Drawn at random, each output time would begin with a share of a of its own, and never quite lose it.
         self.skip = InputLinear(in_channels, out_channels)
+        nn.init.zeros_(self.skip.weight)
+        nn.init.zeros_(self.skip.bias)
         self._truncate(truncation)
 
     def forward(
