@@ -38,9 +38,10 @@ def test_data_keep_their_digits_where_factors_are_rounded():
     assert (rounded - exact).abs().max() < 1e-4 < 1e-3 < (plain - exact).abs().max()
 
 
-def test_the_gradient_of_split_data_is_that_of_the_data():
+@pytest.mark.parametrize("data", [1, 3])
+def test_the_gradient_of_split_data_is_that_of_the_data(data):
     torch.manual_seed(0)
-    layer = InputLinear(3, 16)
+    layer = InputLinear(3, 16, data=data)
     x = torch.rand(10, 3, requires_grad=True)
     given = torch.randn(10, 16)
     found, true = (torch.autograd.grad(f(x), [x, *layer.parameters()], given) for f in (layer.apply_aligned, layer))

@@ -11,15 +11,24 @@ LEADING = -(1 << 16)
 
 
 class InputLinear(AlignedLinear):
-    """W x + b of few components x; on a GPU as W hi + W lo + b with x = hi + lo.
+    """W x + b; on a GPU as W hi + W lo + b with x = hi + lo.
 
     TF32 rounds each factor of a product to 11 digits and bfloat16 to 8, which to the data is noise of 0.03 and 0.2 %,
     and more in their differences. Of hi and lo, neither has more digits than that.
+
+    data: how many of the components are data, the first ones; default: all
     """
 
+    def __init__(self, in_channels: int, out_channels: int, bias: bool = True, data: int | None = None) -> None:
+        super().__init__(in_channels, out_channels, bias)
+        self.data = in_channels if data is None else data
+
     def apply_aligned(self, x: Float[Tensor, "*points in_channels"]) -> Float[Tensor, "*points out_channels"]:
-        """The layer for twice the components, which has each column of W twice."""
-        return self._multiply(torch.cat([self.weight, self.weight], dim=-1), split_digits(x))
+        """The layer for hi, lo and what is no data, which has the columns of the data twice."""
+        of_data, parts = self.weight[:, : self.data], split_digits(x[..., : self.data])
+        return self._multiply(
+            torch.cat([of_data, self.weight], dim=-1), torch.cat([parts, x[..., self.data :]], dim=-1)
+        )
 
 
 def split_digits(x: Float[Tensor, "*points channels"]) -> Float[Tensor, "*points twice"]:

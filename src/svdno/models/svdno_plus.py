@@ -121,10 +121,12 @@ class SVDNOPlus(nn.Module):
                 f"`singular_channels` must be at most {self.waves.count + d}, the {self.waves.count} waves and "
                 f"{d} channels that the functions are made of, got {H}."
             )
-        read = self.waves.count + in_channels + (d if stem_taps else 0)
-        self.locate = _draw_linear(nn.Linear, self.waves.count, d, read)
-        self.take = _draw_linear(InputLinear, in_channels, d, read)
-        self.derive = _draw_linear(nn.Linear, d, d, read) if stem_taps else None
+        seen = in_channels + (d if stem_taps else 0)
+        self.locate = nn.Linear(self.waves.count, d, bias=False)
+        self.read = InputLinear(seen, d, bias=False, data=in_channels)
+        bound = 1 / sqrt(self.waves.count + seen)  # as in one layer
+        for layer in (self.locate, self.read):
+            nn.init.uniform_(layer.weight, -bound, bound)
         self.lift = nn.Sequential(nn.GELU(), nn.Linear(d, d))
         exact = orthogonality == "exact"
         self.blocks = nn.ModuleList(Block(d, self.waves.count, H, exact, feed_forward) for _ in range(n_layers))
@@ -206,23 +208,16 @@ class SVDNOPlus(nn.Module):
 
     def _evaluate(self, samples: Samples) -> tuple[Tensor, list[BlockBases]]:
         x = self.waves(samples.x)
-        v = self.take(samples.a) + self.locate(x)  # waves that all samples share are multiplied once
-        if self.stem is not None and self.derive is not None:
-            v = v + self.derive(self.stem(samples.as_grid(samples.a)).flatten(1, -2))
-        v = self.lift(v)
+        seen = samples.a
+        if self.stem is not None:
+            seen = torch.cat([seen, self.stem(samples.as_grid(seen)).flatten(1, -2)], dim=-1)
+        v = self.lift(self.read(seen) + self.locate(x))  # waves that all samples share are multiplied once
         x = F.pad(x, (0, missing(x.shape[-1] + v.shape[-1])))
         bases: list[BlockBases] = []
         for block in self.blocks:
             v, used = block(v, x, samples.w)
             bases.append(used)
         return samples.as_grid(self.skip(samples.a) + self.project(v)), bases
-
-
-def _draw_linear(kind: type[nn.Linear], components: int, channels: int, read: int) -> nn.Linear:
-    """A part, for so many of the components that are read, of a linear layer for all of them; without a bias."""
-    layer = kind(components, channels, bias=False)
-    nn.init.uniform_(layer.weight, -1 / sqrt(read), 1 / sqrt(read))
-    return layer
 
 
 def _orthogonality(bases: list[BlockBases]) -> Tensor:
