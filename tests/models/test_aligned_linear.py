@@ -47,3 +47,19 @@ def test_the_gradient_of_split_data_is_that_of_the_data(data):
     found, true = (torch.autograd.grad(f(x), [x, *layer.parameters()], given) for f in (layer.apply_aligned, layer))
     for a, b in zip(found, true, strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_data_keep_their_digits_in_tf32():
+    torch.manual_seed(0)
+    layer = InputLinear(3, 16).cuda()
+    layer.weight.data = layer.weight.data.bfloat16().float()
+    x = torch.rand(1000, 3, device="cuda") + 1
+    exact = (x.double() @ layer.weight.double().T + layer.bias.double()).float()
+    torch.set_float32_matmul_precision("high")
+    try:
+        found = layer(x)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    torch.testing.assert_close(found, exact, rtol=0, atol=1e-5)
