@@ -13,8 +13,8 @@ LEADING = -(1 << 16)
 class InputLinear(AlignedLinear):
     """W x + b; on a GPU as W hi + W lo + b with x = hi + lo.
 
-    TF32 rounds each factor of a product to 11 digits and bfloat16 to 8, which to the data is noise of 0.03 and 0.2 %,
-    and more in their differences. Of hi and lo, neither has more digits than that.
+    TF32 rounds each factor of a product to 11 digits and bfloat16 to 8, which to the data is noise of up to 0.05 and
+    0.4 %, and more in their differences. Of hi and lo, neither has more digits than that.
 
     data: how many of the components are data, the first ones; default: all
     """
