@@ -4,12 +4,14 @@ import pytest
 import torch
 
 from svdno.models import moments
-from svdno.models.moments import BLOCK, expand, gram, integrate
+from svdno.models.moments import BLOCK, PRODUCTS, expand, gram, integrate
 
 
-@pytest.mark.parametrize("n", [7, BLOCK, 2 * BLOCK, 2 * BLOCK + 3])
-def test_sums_equal_einsum_whatever_the_number_of_points(n):
-    f, g = torch.randn(2, n, 3).double(), torch.randn(2, n, 4).double()
+@pytest.mark.parametrize(
+    ("batch", "n"), [(2, 7), (2, BLOCK), (2, 6 * BLOCK), (2, 2 * BLOCK + 3), (PRODUCTS, 2 * BLOCK)]
+)
+def test_sums_equal_einsum_whatever_the_number_of_points(batch, n):
+    f, g = torch.randn(batch, n, 3).double(), torch.randn(batch, n, 4).double()
     torch.testing.assert_close(integrate(f, g), torch.einsum("bnp,bnq->bpq", f, g))
     A = integrate(f, g)
     torch.testing.assert_close(expand(f, A.mT), torch.einsum("bnp,bpq->bnq", f, A))

@@ -5,7 +5,7 @@ import torch
 
 from svdno import SVDNO
 from svdno.equations import AllenCahn
-from svdno.models.singular_nets import build_trunk
+from svdno.models.singular_nets import SineMLP, build_trunk, sines_side_by_side
 
 
 @pytest.mark.parametrize("rank", [1, 8, 32])
@@ -50,3 +50,17 @@ def test_the_approach_to_a_circle_is_a_sixteenth_of_it_and_at_least_eight_points
         z = torch.randn(1, n, 2, requires_grad=True)
         trunk(z)[0, 0].sum().backward()
         assert z.grad[0].abs().sum(dim=1).nonzero().flatten().tolist() == sorted({0, *range(n - points, n)})
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_sine_nets_side_by_side_are_the_nets_one_by_one(layers):
+    torch.manual_seed(0)
+    nets = [SineMLP(3, 5, layers).double() for _ in range(2)]
+    z = torch.randn(2, 7, 3, dtype=torch.float64, requires_grad=True)
+    together = sines_side_by_side([net.linears for net in nets], z)
+    apart = torch.stack([net(z) for net in nets])
+    torch.testing.assert_close(together, apart, rtol=0, atol=1e-12)
+    inputs = [z, *(p for net in nets for p in net.parameters())]
+    given = torch.randn_like(apart)
+    for found, true in zip(*(torch.autograd.grad(h, inputs, given) for h in (together, apart)), strict=True):
+        torch.testing.assert_close(found, true, rtol=0, atol=1e-12)

@@ -62,6 +62,14 @@ def test_kernel_equals_dense_quadrature_in_values_and_all_gradients(net, kind, e
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
+def test_a_bias_joins_the_constant_feature():
+    kernel = make_kernel()
+    z, w, v, sigma = make_inputs("cloud")
+    bias = torch.randn(d, dtype=torch.float64)
+    bases = kernel.prepare(z, w)
+    torch.testing.assert_close(kernel(v, bases, sigma, bias), kernel(v, bases, sigma) + bias, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("n", [BLOCK, 2 * BLOCK, 2 * BLOCK + 1])
 def test_blocks_of_points_change_nothing(n):
     kernel = make_kernel()

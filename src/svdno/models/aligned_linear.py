@@ -13,17 +13,19 @@ class AlignedLinear(nn.Linear):
 
     def forward(self, x: Float[Tensor, "*points in_channels"]) -> Float[Tensor, "*points out_channels"]:
         """Apply it at each point."""
-        return self.apply_aligned(x) if x.is_cuda else super().forward(x)
+        return aligned_linear(x, self.weight, self.bias) if x.is_cuda else super().forward(x)
 
-    def apply_aligned(self, x: Float[Tensor, "*points in_channels"]) -> Float[Tensor, "*points out_channels"]:
-        """The same numbers by way of the larger matrix."""
-        return self._multiply(self.weight, x)
 
-    def _multiply(self, weight: Tensor, x: Tensor) -> Tensor:
-        wider, higher = missing(x.shape[-1]), missing(self.out_features)
-        weight = F.pad(weight, (0, wider, 0, higher))
-        bias = None if self.bias is None else F.pad(self.bias, (0, higher))
-        return F.linear(F.pad(x, (0, wider)) if wider else x, weight, bias)[..., : self.out_features]
+def aligned_linear(
+    x: Float[Tensor, "*points in_channels"],
+    weight: Float[Tensor, "out_channels in_channels"],
+    bias: Float[Tensor, " out_channels"] | None,
+) -> Float[Tensor, "*points out_channels"]:
+    """W x + b by way of the larger matrix."""
+    wider, higher = missing(x.shape[-1]), missing(len(weight))
+    padded_bias = None if bias is None else F.pad(bias, (0, higher))
+    y = F.linear(F.pad(x, (0, wider)) if wider else x, F.pad(weight, (0, wider, 0, higher)), padded_bias)
+    return y[..., : len(weight)]
 
 
 def missing(count: int) -> int:

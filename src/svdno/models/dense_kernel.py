@@ -45,9 +45,13 @@ class DenseKernel(nn.Module):
         return self.from_output(z), self.from_input(z), w.unsqueeze(-1)
 
     def forward(
-        self, v: Float[Tensor, "batch n d"], prepared: tuple[Tensor, Tensor, Tensor], sigma: None = None
+        self,
+        v: Float[Tensor, "batch n d"],
+        prepared: tuple[Tensor, Tensor, Tensor],
+        sigma: None = None,
+        bias: Float[Tensor, " d"] | None = None,
     ) -> Float[Tensor, "batch n d"]:
-        """(K v)(z_i) = Σ_j w_j κ̃(z_i,z_j) v(z_j) at every point."""
+        """(K v)(z_i) = Σ_j w_j κ̃(z_i,z_j) v(z_j) at every point, and `bias`."""
         batch, n, _ = v.shape
         rows = max(1, BLOCK_SIZE // (batch * n * (self.head.shape[0] - 1)))
         from_output, from_input, w = prepared
@@ -56,7 +60,8 @@ class DenseKernel(nn.Module):
             checkpoint(self._rows, block, from_input, weighted, use_reentrant=False)
             for block in from_output.split(rows, dim=1)
         ]
-        return torch.cat(blocks, dim=1)
+        Kv = torch.cat(blocks, dim=1)
+        return Kv if bias is None else Kv + bias
 
     def _rows(self, from_output: Tensor, from_input: Tensor, weighted: Tensor) -> Tensor:
         g = self.hidden(torch.sin(from_output.unsqueeze(2) + from_input.unsqueeze(1)).flatten(1, 2))

@@ -2,15 +2,15 @@
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from svdno.models.aligned_linear import AlignedLinear
+from svdno.models.aligned_linear import aligned_linear
 
 # Sign, exponent and the first 7 digits of a float32: a number that bfloat16 and TF32 hold exactly.
 LEADING = -(1 << 16)
 
 
-class InputLinear(AlignedLinear):
+class InputLinear(nn.Linear):
     """W x + b; on a GPU as W hi + W lo + b with x = hi + lo.
 
     TF32 rounds each factor of a product to 11 digits and bfloat16 to 8, which to the data is noise of up to 0.05 and
@@ -23,12 +23,20 @@ class InputLinear(AlignedLinear):
         super().__init__(in_channels, out_channels, bias)
         self.data = in_channels if data is None else data
 
-    def apply_aligned(self, x: Float[Tensor, "*points in_channels"]) -> Float[Tensor, "*points out_channels"]:
-        """The layer for hi, lo and what is no data, which has the columns of the data twice."""
-        of_data, parts = self.weight[:, : self.data], split_digits(x[..., : self.data])
-        return self._multiply(
-            torch.cat([of_data, self.weight], dim=-1), torch.cat([parts, x[..., self.data :]], dim=-1)
-        )
+    def forward(self, x: Float[Tensor, "*points in_channels"]) -> Float[Tensor, "*points out_channels"]:
+        """Apply it at each point."""
+        return input_linear(x, self.weight, self.bias, self.data) if x.is_cuda else super().forward(x)
+
+
+def input_linear(
+    x: Float[Tensor, "*points in_channels"],
+    weight: Float[Tensor, "out_channels in_channels"],
+    bias: Float[Tensor, " out_channels"] | None,
+    data: int,
+) -> Float[Tensor, "*points out_channels"]:
+    """The layer for hi, lo and what is no data, which has the columns of the data twice."""
+    parts = torch.cat([split_digits(x[..., :data]), x[..., data:]], dim=-1)
+    return aligned_linear(parts, torch.cat([weight[:, :data], weight], dim=-1), bias)
 
 
 def split_digits(x: Float[Tensor, "*points channels"]) -> Float[Tensor, "*points twice"]:

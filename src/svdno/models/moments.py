@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# Points summed by one matrix product. One long product per sample would keep only a few multiprocessors of a GPU
-# busy; blocks of points run side by side.
-BLOCK = 1024
+# One long product per sample would keep only a few multiprocessors of a GPU busy. The points are summed in blocks side
+# by side: of at least BLOCK points, and as many as it takes for PRODUCTS products.
+BLOCK, PRODUCTS = 1024, 160
 
 
 def integrate(f: Float[Tensor, "batch n p"], g: Float[Tensor, "batch n q"]) -> Float[Tensor, "batch p q"]:
@@ -35,11 +35,11 @@ class _Integrate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, f: Tensor, g: Tensor) -> Tensor:
         ctx.save_for_backward(f, g)
-        n = f.shape[1]
         dtype = torch.promote_types(f.dtype, torch.float32)
-        if n % BLOCK or n == BLOCK:
+        blocks = _count_blocks(*f.shape[:2])
+        if blocks == 1:
             return convert(f.mT @ g, dtype)
-        return (f.unflatten(1, (-1, BLOCK)).mT @ g.unflatten(1, (-1, BLOCK))).sum(dim=1, dtype=dtype)
+        return (f.unflatten(1, (blocks, -1)).mT @ g.unflatten(1, (blocks, -1))).sum(dim=1, dtype=dtype)
 
     @staticmethod
     def backward(ctx: Any, dM: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -83,6 +83,14 @@ class _SecondMoment(torch.autograd.Function):
         dh = expand(h, both.to(h.dtype))
         dw = (expand(h, dC.to(h.dtype)) * h).sum(dim=-1).sum_to_size(w.shape) if ctx.needs_input_grad[1] else None
         return dh if equal else dh * w.unsqueeze(-1).to(h.dtype), dw
+
+
+def _count_blocks(batch: int, n: int) -> int:
+    """In how many blocks of one size the n points of each sample are summed: a power of two, or 1."""
+    blocks = 1
+    while batch * blocks < PRODUCTS and n % (2 * blocks * BLOCK) == 0:
+        blocks *= 2
+    return blocks
 
 
 def convert(x: Tensor, dtype: torch.dtype) -> Tensor:

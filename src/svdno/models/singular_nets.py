@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
 from svdno.models.aligned_linear import missing
-from svdno.models.input_linear import InputLinear
+from svdno.models.input_linear import InputLinear, input_linear
 from svdno.models.lstm_triton import is_supported, lstm_side_by_side
 from svdno.models.moments import gram
 
@@ -104,7 +104,24 @@ def evaluate_trunks(
     if isinstance(first, GridLSTM) and is_supported(first.lstm, z):
         walked = lstm_side_by_side(lstms, first.add_approach(z))
         return [append_constant(first.drop_approach(h, z.shape[1]), extra) for h in walked]
+    sines = [trunk.linears for trunk in trunks if isinstance(trunk, SineMLP)]
+    if len(sines) > 1 and z.is_cuda:
+        return list(append_constant(sines_side_by_side(sines, z), extra))
     return [trunk(z, extra) for trunk in trunks]
+
+
+def sines_side_by_side(
+    nets: Sequence[nn.ModuleList], z: Float[Tensor, "batch n augmented"]
+) -> Float[Tensor, "nets batch n features"]:
+    """Features of sine MLPs of one size, each layer of all of them as one product."""
+    layers = list(zip(*nets, strict=True))
+    weights, biases = ([[getattr(linear, name) for linear in layer] for layer in layers] for name in ("weight", "bias"))
+    y = input_linear(z, torch.cat(weights[0]), torch.cat(biases[0]), z.shape[-1]).flatten(0, 1)
+    h = torch.sin(y.unflatten(-1, (len(nets), -1)).transpose(0, 1))
+    for W, b in zip(weights[1:], biases[1:], strict=True):
+        y = h @ torch.stack(W).mT
+        h = torch.sin(y + torch.stack(b).unsqueeze(1).to(y.dtype))
+    return h.unflatten(1, z.shape[:2])
 
 
 def build_trunk(
@@ -143,6 +160,11 @@ class SingularFunctions(nn.Module):
     def padded_head(self) -> Float[Tensor, "rank columns"]:
         """W̃ for the padded features, one row of d × padded numbers for each function."""
         return F.pad(self.head, (0, self.padded - self.head.shape[-1])).flatten(1)
+
+    def as_constant(self, bias: Float[Tensor, " channels"]) -> Float[Tensor, "channels padded"]:
+        """Coefficients of the padded features that give this vector at every point."""
+        before = self.trunk.features
+        return F.pad(bias.unsqueeze(-1), (before, self.padded - before - 1))
 
     @property
     def padded(self) -> int:

@@ -91,9 +91,13 @@ class SVDKernel(nn.Module):
         return Bases(left, weighted, volume, heads, (G_left, G_right), maps)
 
     def forward(
-        self, v: Float[Tensor, "batch n d"], bases: Bases, sigma: Float[Tensor, " rank"]
+        self,
+        v: Float[Tensor, "batch n d"],
+        bases: Bases,
+        sigma: Float[Tensor, " rank"],
+        bias: Float[Tensor, " d"] | None = None,
     ) -> Float[Tensor, "batch n d"]:
-        """(K v)(z_i) = Φ(z_i) Σ Σ_j w_j Ψ(z_j)ᵀ v(z_j) at every point."""
+        """(K v)(z_i) = Φ(z_i) Σ Σ_j w_j Ψ(z_j)ᵀ v(z_j) at every point; `bias` joins it with the constant feature."""
         W_left, W_right = bases.heads
         M = integrate(v, bases.right)
         with torch.autocast(v.device.type, enabled=False):
@@ -101,6 +105,8 @@ class SVDKernel(nn.Module):
             if bases.volume is not None:
                 q = bases.volume * q
             A = (self._scale(q, bases, sigma) @ W_left).unflatten(1, (v.shape[-1], -1))
+            if bias is not None:
+                A = A + self.left.as_constant(bias)
         return expand(bases.left, A.to(bases.left.dtype))
 
     def orthogonality(self, bases: Bases) -> Float[Tensor, ""]:

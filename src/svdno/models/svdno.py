@@ -145,7 +145,7 @@ class SVDNO(nn.Module):
         sigma = [None] * len(self.pointwise) if self.arguments["kernel"] == "dense" else self._sigma()
         for t, linear in enumerate(self.pointwise):
             i = t % len(kernels)
-            v = F.gelu(linear(v) + kernels[i](v, bases[i], sigma[t]))
+            v = F.gelu(F.linear(v, linear.weight) + kernels[i](v, bases[i], sigma[t], linear.bias))
         u = samples.as_grid(self.project(v))
         if not with_penalty:
             return u, z.new_zeros(())
