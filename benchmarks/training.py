@@ -90,10 +90,11 @@ class FormedKernel(SVDKernel):
         grams = tuple(torch.einsum("bncl,bncm,bn->blm", F, F, w.expand(z.shape[:2])) for F in formed)
         return Bases(formed[0], formed[1] * w[..., None, None], None, (z, z), grams)  # type: ignore[arg-type]
 
-    def forward(self, v: Tensor, bases: Bases, sigma: Tensor, bias: Tensor | float = 0.0) -> Tensor:
+    def forward(self, v: Tensor, bases: Bases, sigma: Tensor, bias: Tensor | None = None) -> Tensor:
         """Φ Σ ∫ Ψᵀ v + b."""
         q = torch.einsum("bncl,bnc->bl", bases.right, v)
-        return torch.einsum("bncl,bl->bnc", bases.left, sigma * q) + bias
+        Kv = torch.einsum("bncl,bl->bnc", bases.left, sigma * q)
+        return Kv if bias is None else Kv + bias
 
 
 def _form(functions: Any, z: Tensor) -> Tensor:

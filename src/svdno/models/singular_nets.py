@@ -16,7 +16,7 @@ from svdno.errors import InputError, choose
 from svdno.models.aligned_linear import missing
 from svdno.models.input_linear import InputLinear, input_linear
 from svdno.models.lstm_triton import is_supported, lstm_side_by_side
-from svdno.models.moments import gram
+from svdno.models.moments import expand, gram
 
 SINGULAR_NETS = ("mlp", "lstm", "bilstm")
 
@@ -113,15 +113,20 @@ def evaluate_trunks(
 def sines_side_by_side(
     nets: Sequence[nn.ModuleList], z: Float[Tensor, "batch n augmented"]
 ) -> Float[Tensor, "nets batch n features"]:
-    """Features of sine MLPs of one size, each layer of all of them as one product."""
+    """Features of sine MLPs of one size, each layer of all of them as products side by side.
+
+    One product for each sample: the gradient of a matrix that all points share is one long sum, which on a GPU takes
+    ten times as long as the sums of the samples and the sum of those.
+    """
     layers = list(zip(*nets, strict=True))
     weights, biases = ([[getattr(linear, name) for linear in layer] for layer in layers] for name in ("weight", "bias"))
-    y = input_linear(z, torch.cat(weights[0]), torch.cat(biases[0]), z.shape[-1]).flatten(0, 1)
-    h = torch.sin(y.unflatten(-1, (len(nets), -1)).transpose(0, 1))
+    y = input_linear(z, torch.cat(weights[0]), torch.cat(biases[0]), z.shape[-1])
+    h = torch.sin(y.unflatten(-1, (len(nets), -1)).movedim(-2, 0))
     for W, b in zip(weights[1:], biases[1:], strict=True):
-        y = h @ torch.stack(W).mT
-        h = torch.sin(y + torch.stack(b).unsqueeze(1).to(y.dtype))
-    return h.unflatten(1, z.shape[:2])
+        for_each = torch.stack(W).unsqueeze(1).expand(-1, len(z), -1, -1).flatten(0, 1)
+        y = expand(h.flatten(0, 1), for_each).unflatten(0, h.shape[:2])
+        h = torch.sin(y + torch.stack(b)[:, None, None].to(y.dtype))
+    return h
 
 
 def build_trunk(

@@ -140,10 +140,11 @@ class SVDNO(nn.Module):
     def _evaluate(self, samples: Samples, *, with_penalty: bool) -> tuple[Tensor, Tensor]:
         z, w = samples.z, samples.w
         kernels: list[Any] = list(self.kernels)
+        pointwise: list[Any] = list(self.pointwise)
         bases = [kernel.prepare(z, w, with_grams=with_penalty) for kernel in kernels]
         v = self.lift(z)
-        sigma = [None] * len(self.pointwise) if self.arguments["kernel"] == "dense" else self._sigma()
-        for t, linear in enumerate(self.pointwise):
+        sigma = [None] * len(pointwise) if self.arguments["kernel"] == "dense" else self._sigma()
+        for t, linear in enumerate(pointwise):
             i = t % len(kernels)
             v = F.gelu(F.linear(v, linear.weight) + kernels[i](v, bases[i], sigma[t], linear.bias))
         u = samples.as_grid(self.project(v))
