@@ -23,6 +23,10 @@ SINGULAR_NETS = ("mlp", "lstm", "bilstm")
 # How much of a circle a recurrent net reads before it comes to the first point: one point in 16, at least 8 points.
 APPROACH, SHORTEST_APPROACH = 16, 8
 
+# Up to so many numbers a GPU spends its time between the products of two nets rather than in them; from there on,
+# putting the nets together costs passes over memory.
+FEW = 2**22
+
 
 class SineMLP(nn.Module):
     """h = sin(A_m … sin(A_1 z + c_1) … + c_m), a neural field evaluated point by point."""
@@ -105,7 +109,7 @@ def evaluate_trunks(
         walked = lstm_side_by_side(lstms, first.add_approach(z))
         return [append_constant(first.drop_approach(h, z.shape[1]), extra) for h in walked]
     sines = [trunk.linears for trunk in trunks if isinstance(trunk, SineMLP)]
-    if len(sines) > 1 and z.is_cuda:
+    if len(sines) > 1 and z.is_cuda and z.shape[0] * z.shape[1] * first.features <= FEW:
         return list(append_constant(sines_side_by_side(sines, z), extra))
     return [trunk(z, extra) for trunk in trunks]
 
