@@ -1,5 +1,8 @@
 """A linear layer by way of a larger matrix gives the numbers of the layer itself."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -47,6 +50,27 @@ def test_the_gradient_of_split_data_is_that_of_the_data(data):
     outputs = input_linear(x, layer.weight, layer.bias, data), layer(x)
     for a, b in zip(*(torch.autograd.grad(u, [x, *layer.parameters()], given) for u in outputs), strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_few_components_compiled_are_a_sum_of_products(bias):
+    """In a process of its own: the shape checks of this suite are not part of the program."""
+    program = f"""
+import torch
+from svdno.models.input_linear import InputLinear, input_linear
+torch.manual_seed(0)
+layer = InputLinear(3, 16, bias={bias})
+x, given = torch.rand(2, 10, 3, requires_grad=True), torch.randn(2, 10, 16)
+compiled = torch.compile(lambda x: input_linear(x, layer.weight, layer.bias, 3), fullgraph=True, backend="aot_eager")
+outputs = compiled(x), layer(x)
+torch.testing.assert_close(*outputs)
+for a, b in zip(*(torch.autograd.grad(u, [x, *layer.parameters()], given) for u in outputs), strict=True):
+    torch.testing.assert_close(a, b)
+with torch.autocast("cpu", torch.bfloat16):
+    assert compiled(x).dtype == torch.bfloat16
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.gpu

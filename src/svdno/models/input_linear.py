@@ -9,6 +9,9 @@ from svdno.models.aligned_linear import aligned_linear
 # Sign, exponent and the first 7 digits of a float32: a number that bfloat16 and TF32 hold exactly.
 LEADING = -(1 << 16)
 
+# Components up to which a sum of products costs less than a pass over the result.
+FEW = 4
+
 
 class InputLinear(nn.Linear):
     """W x + b; on a GPU as W hi + W lo + b with x = hi + lo.
@@ -34,7 +37,16 @@ def input_linear(
     bias: Float[Tensor, " out_channels"] | None,
     data: int,
 ) -> Float[Tensor, "*points out_channels"]:
-    """The layer for hi, lo and what is no data, which has the columns of the data twice."""
+    """W x + b; compiled, for few components, as the sum of their products in float32, which what follows takes in.
+
+    Else the layer for hi, lo and what is no data, which has the columns of the data twice.
+    """
+    if torch.compiler.is_compiling() and x.shape[-1] <= FEW:
+        y = torch.zeros_like(weight[:, 0]) if bias is None else bias
+        for k in range(x.shape[-1]):
+            y = y + x[..., k, None] * weight[:, k]
+        device = x.device.type
+        return y.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else y
     parts = torch.cat([split_digits(x[..., :data]), x[..., data:]], dim=-1)
     return aligned_linear(parts, torch.cat([weight[:, :data], weight], dim=-1), bias)
 

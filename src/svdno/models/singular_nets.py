@@ -103,7 +103,7 @@ def append_constant(h: Float[Tensor, "batch n features"], extra: int) -> Float[T
 def evaluate_trunks(
     trunks: Sequence[SineMLP | GridLSTM], z: Float[Tensor, "batch n augmented"], extra: int
 ) -> list[Float[Tensor, "batch n padded"]]:
-    """Features of several nets of one kind and size, with `extra` ones; recurrent nets run side by side on a GPU."""
+    """Features of nets of one kind and size, with `extra` ones; on a GPU recurrent nets and small ones side by side."""
     first, lstms = trunks[0], [trunk.lstm for trunk in trunks if isinstance(trunk, GridLSTM)]
     if isinstance(first, GridLSTM) and is_supported(first.lstm, z):
         walked = lstm_side_by_side(lstms, first.add_approach(z))
