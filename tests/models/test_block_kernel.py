@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from svdno.models import block_kernel
 from svdno.models.block_kernel import RIDGE, BlockBasis, BlockKernel
 from svdno.models.orthonormal import inverse_factor
 
@@ -10,10 +11,10 @@ D, H, N = 3, 4, 40
 X = torch.linspace(-1, 1, N, dtype=torch.float64)[None, :, None] ** torch.arange(2)  # 1 and x
 
 
-def make(exact: bool = True, equal: bool = False):
+def make(exact: bool = True, equal: bool = False, out_channels: int = D):
     torch.manual_seed(0)
-    basis, kernel = BlockBasis(D + 2, H, exact=exact).double(), BlockKernel(D, H).double()
-    for P in basis.coefficients.data:
+    basis, kernel = BlockBasis(D, 2, H, 2, exact=exact).double(), BlockKernel(D, H, out_channels).double()
+    for P in (*basis.of_position.data, *basis.of_field.data):
         torch.nn.init.orthogonal_(P)  # functions that the ridge leaves nearly as they are
     v = torch.randn(2, N, D, dtype=torch.float64)
     w = torch.rand(1, N, dtype=torch.float64) / N
@@ -63,14 +64,26 @@ def test_exact_bases_are_orthonormal_up_to_the_ridge():
     assert bases.orthogonality() < 0.1 < make(exact=False)[0](latent_and_waves(v), w).orthogonality()
 
 
+def test_functions_of_the_position_are_the_same_on_every_input(monkeypatch):
+    """Up to the ridge, which is a share of all functions."""
+    monkeypatch.setattr(block_kernel, "RIDGE", 0.0)
+    basis, _, v, w = make()
+    bases = basis(latent_and_waves(v), w)
+    for side in (0, 1):
+        first, second = bases.functions(side)
+        torch.testing.assert_close(first[:, :2], second[:, :2])
+        assert (first[:, 2:] - second[:, 2:]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("out_channels", [D, 2, 5])
 @pytest.mark.parametrize("exact", [True, False])
-def test_svd_is_orthonormal_sorted_and_gives_the_kernel_back(exact):
-    basis, kernel, v, w = make(exact)
+def test_svd_is_orthonormal_sorted_and_gives_the_kernel_back(exact, out_channels):
+    basis, kernel, v, w = make(exact, out_channels=out_channels)
     dense, bases = form(basis, kernel, v, w)
     S, left, right = kernel.svd(bases)
     for functions in (left, right):
         G = torch.einsum("bncl,bncm,bn->blm", functions, functions, w.expand(2, -1))
-        torch.testing.assert_close(G, torch.eye(H * D, dtype=G.dtype).expand_as(G), rtol=0, atol=1e-8)
+        torch.testing.assert_close(G, torch.eye(kernel.rank, dtype=G.dtype).expand_as(G), rtol=0, atol=1e-8)
     assert (S.diff(dim=-1) <= 0).all()
     torch.testing.assert_close(torch.einsum("bicl,bl,bjel->bijce", left, S, right), dense.detach())
 
@@ -82,13 +95,14 @@ def test_the_spectrum_of_orthonormal_bases_is_the_union_of_the_blocks_spectra():
     torch.testing.assert_close(S, blocks, rtol=5e-2, atol=1e-2)  # up to the ridge
 
 
+@pytest.mark.parametrize("out_channels", [D, 2, 5])
 @pytest.mark.parametrize("exact", [True, False])
-def test_truncation_keeps_the_leading_triplets(exact):
-    basis, kernel, v, w = make(exact)
+def test_truncation_keeps_the_leading_triplets(exact, out_channels):
+    basis, kernel, v, w = make(exact, out_channels=out_channels)
     bases = basis(latent_and_waves(v), w)
     whole = apply(kernel, v, bases)
     S, left, right = kernel.svd(bases)
-    kernel.truncation = H * D
+    kernel.truncation = kernel.rank
     torch.testing.assert_close(apply(kernel, v, bases), whole)
     kernel.truncation = 5
     coefficients = torch.einsum("bncl,bnc,bn->bl", right, v, w.expand(2, -1))[:, :5]

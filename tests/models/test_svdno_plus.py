@@ -13,7 +13,7 @@ SMALL = {"hidden_channels": 6, "singular_channels": 4, "n_layers": 2, "stem_taps
 VARIANTS = [
     {"orthogonality": o, "placement": p, "feed_forward": f}
     for o, p, f in product(["exact", "penalty", "none"], ["periodic", "nodes"], [0, 2])
-]
+] + [{"orthogonality": "exact", "positional": n, "output_kernel": k} for n, k in ((0, False), (0, True), (4, True))]
 
 
 def make(dim: int = 1, **arguments):
@@ -43,15 +43,14 @@ def test_exact_bases_leave_little_of_the_penalty():
 
 
 @pytest.mark.parametrize("orthogonality", ["exact", "penalty"])
-def test_svd_of_every_block_is_orthonormal(orthogonality):
+def test_svd_of_every_kernel_is_orthonormal(orthogonality):
     model, a = make(2, orthogonality=orthogonality, placement="cells").double(), make_field(5, 6).double()
     svds = model.svd(a, weights=torch.full((5, 6), 1 / 30, dtype=torch.float64))
-    assert len(svds) == 2
+    assert [svd.values.shape[1] for svd in svds] == [24, 24, 12]
     for values, left, right in svds:
-        assert values.shape == (2, 24)
         for functions in (left, right):
             G = torch.einsum("bxycl,bxycm->blm", functions, functions) / 30
-            torch.testing.assert_close(G, torch.eye(24).double().expand_as(G), rtol=0, atol=1e-7)
+            torch.testing.assert_close(G, torch.eye(values.shape[1]).double().expand_as(G), rtol=0, atol=1e-7)
 
 
 def test_truncation_to_the_whole_rank_changes_nothing_and_to_less_does():
@@ -88,9 +87,9 @@ def test_parameters_are_as_many_as_counted_by_hand():
     model = SVDNOPlus(1, 101, 1, hidden_channels=64, n_layers=4, singular_channels=32, frequencies=4, stem_taps=5)
     stem = 2 * 64 * (5 + 1)
     lift = (1 + 8 + 1 + 1 + 64) * 64 + 65 * 64
-    basis = (1 + 8 + 1 + 64) * 64
+    basis = 2 * (10 * (1 + 8 + 1) + 22 * (1 + 8 + 1 + 64))
     block = 65 * 64 + basis + 32 * 64 * 64 + 65 * 128 + 129 * 64
-    project = 65 * 128 + 129 * 101
+    project = 65 * 128 + 129 * 101 + basis + 32 * 64 * 101
     assert sum(p.numel() for p in model.parameters()) == stem + lift + 4 * block + project + 2 * 101
 
 
@@ -105,6 +104,7 @@ def test_it_compiles_as_one_graph():
         (lambda: SVDNOPlus(1, 1, 1, frequencies=-1), "`frequencies` must be a whole number of at least 0, got -1"),
         (lambda: SVDNOPlus(1, 1, 1, orthogonality="some"), "must be one of 'exact', 'penalty', 'none', got 'some'"),
         (lambda: make(singular_channels=25), "must be at most 24, the 18 waves and 6 channels"),
+        (lambda: make(positional=5), "`positional` must be at most 4: there are 4 functions and 18 waves, got 5"),
         (lambda: make().truncated(25), "between 1 and the model's rank H·d = 24, got 25"),
         (lambda: make(2)(make_field(50), torch.rand(50, 2)), "Build the model with stem_taps=0"),
     ],

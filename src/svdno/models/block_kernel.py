@@ -1,4 +1,4 @@
-"""The block SVD kernel κ(z,z′) = Σ_k φ_k(z) R_k ψ_k(z′): scalar functions φ_k, ψ_k and a d×d matrix for each pair.
+"""The block SVD kernel κ(z,z′) = Σ_k φ_k(z) R_k ψ_k(z′): scalar functions φ_k, ψ_k and a matrix for each pair.
 
 With orthonormal φ and ψ and R_k = U_k S_k V_kᵀ, the vector functions φ_k U_k[:,c] and ψ_k V_k[:,c] are orthonormal, so
 this is an SVD of rank H·d whose spectrum is the union of the S_k. The functions are linear in y(z) = (v(z), x), latent
@@ -56,26 +56,37 @@ class BlockBases(NamedTuple):
 
 
 class BlockBasis(nn.Module):
-    """The coefficients P_φ and P_ψ of H functions each.
+    """The coefficients P_φ and P_ψ of H functions each, some of the position alone and others of v and the position.
 
-    components: of y
+    Those of the position come first: made orthonormal one after the other, they are the same on every input.
+
+    channels: components of v, d
+    waves: of the position
     features: H
+    positional: functions of the position alone, at most `waves`
     exact: make them orthonormal on each input (Cholesky)
     """
 
-    def __init__(self, components: int, features: int, *, exact: bool) -> None:
+    def __init__(self, channels: int, waves: int, features: int, positional: int, *, exact: bool) -> None:
         super().__init__()
-        self.exact = exact
-        bound = 1 / sqrt(components)
-        self.coefficients = nn.Parameter(torch.empty(2, features, components).uniform_(-bound, bound))
+        self.channels, self.exact = channels, exact
+        self.of_position = _draw(2, positional, waves) if positional else None
+        self.of_field = _draw(2, features - positional, channels + waves) if positional < features else None
+
+    @property
+    def coefficients(self) -> Float[Tensor, "2 features y"]:
+        """P_φ and P_ψ."""
+        positional = None if self.of_position is None else F.pad(self.of_position, (self.channels, 0))
+        return torch.cat([P for P in (positional, self.of_field) if P is not None], dim=1)
 
     def forward(self, y: Float[Tensor, "batch n y"], w: Float[Tensor, "#batch n"]) -> BlockBases:
         """The bases on one batch of inputs; components of y beyond those that the functions are made of must be 0."""
         # One product: where it rounds v and x, it rounds them alike, and C stays the Gram matrix of something.
-        C = second_moment(y, w.to(self.coefficients.dtype))
+        P = self.coefficients
+        C = second_moment(y, w.to(P.dtype))
         if C.is_cuda:  # TF32 would lose the weak functions, and float64 without n costs a GPU nothing
             C = C.double()
-        P = F.pad(self.coefficients, (0, y.shape[-1] - self.coefficients.shape[-1])).to(C.dtype)
+        P = F.pad(P, (0, y.shape[-1] - P.shape[-1])).to(C.dtype)
         projected = P.unsqueeze(1) @ C
         grams = projected @ P.unsqueeze(1).mT
         maps = inverse_factor(grams, RIDGE) if self.exact else None
@@ -85,17 +96,26 @@ class BlockBasis(nn.Module):
 class BlockKernel(nn.Module):
     """The matrices R_k, and the kernel they make with a pair of bases.
 
-    channels: d
+    channels: components of v, d
     features: H
+    out_channels: components of K v; by default d
     truncation: keep only this many leading triplets of the SVD on each input
     """
 
-    def __init__(self, channels: int, features: int, truncation: int | None = None) -> None:
+    def __init__(
+        self, channels: int, features: int, out_channels: int | None = None, truncation: int | None = None
+    ) -> None:
         super().__init__()
         self.truncation = truncation
-        self.blocks = nn.Parameter(torch.randn(features, channels, channels) / sqrt(channels))
+        self.blocks = nn.Parameter(torch.randn(features, out_channels or channels, channels) / sqrt(channels))
 
-    def forward(self, bases: BlockBases) -> Float[Tensor, "batch d y"]:
+    @property
+    def rank(self) -> int:
+        """Triplets of the whole kernel."""
+        features, *sizes = self.blocks.shape
+        return features * min(sizes)
+
+    def forward(self, bases: BlockBases) -> Float[Tensor, "batch out_channels y"]:
         """The matrices A of each input with (K v)(z) = Σ_k φ_k(z) R_k ∫ψ_k v = A y(z)."""
         M = bases.projected[1, ..., : self.blocks.shape[-1]].mT
         if bases.maps is not None:
@@ -125,7 +145,7 @@ class BlockKernel(nn.Module):
             grams = bases.maps.double() @ grams @ bases.maps.double().mT
         F_left, F_right = factor(grams)
         core = torch.einsum("bki,kce,bkj->bicje", F_left, self.blocks.double(), F_right)
-        U, S, Vh = torch.linalg.svd(core.flatten(3, 4).flatten(1, 2))
+        U, S, Vh = torch.linalg.svd(core.flatten(3, 4).flatten(1, 2), full_matrices=False)
         keep = self.truncation or S.shape[-1]
         return F_left, F_right, U[..., :keep], S[..., :keep], Vh[..., :keep, :]
 
@@ -140,3 +160,8 @@ class BlockKernel(nn.Module):
         """The vector functions at each point, (batch, n, d, rank)."""
         orthonormal = torch.linalg.solve_triangular(F, bases.functions(side).mT, upper=False)
         return torch.einsum("bkn,bkcl->bncl", orthonormal, mixing.unflatten(1, (F.shape[-1], -1)))
+
+
+def _draw(*shape: int) -> nn.Parameter:
+    bound = 1 / sqrt(shape[-1])
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))

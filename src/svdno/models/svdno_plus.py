@@ -31,15 +31,13 @@ class Block(nn.Module):
     """v ← v + γ(W v + b + K v), then v ← v + MLP(v); K is a block SVD kernel.
 
     channels: d
-    waves: of the position, the first of which is 1
-    features: H, pairs of singular functions
-    exact: make them orthonormal on each input
+    basis: of the singular functions
     feed_forward: width of the MLP over d, 0 for none
     """
 
-    def __init__(self, channels: int, waves: int, features: int, exact: bool, feed_forward: int) -> None:
+    def __init__(self, channels: int, basis: BlockBasis, features: int, feed_forward: int) -> None:
         super().__init__()
-        self.basis = BlockBasis(channels + waves, features, exact=exact)
+        self.basis = basis
         self.kernel = BlockKernel(channels, features)
         self.pointwise = nn.Linear(channels, channels)
         self.feed_forward = (
@@ -65,17 +63,22 @@ class Block(nn.Module):
         self, v: Float[Tensor, "batch n d"], x: Float[Tensor, "#batch n waves"], w: Float[Tensor, "#batch n"]
     ) -> tuple[Float[Tensor, "batch n d"], BlockBases]:
         """The next latent field, and the bases it came from."""
-        y = torch.cat([v, x.to(v.dtype).expand(len(v), -1, -1)], dim=-1)
+        y = _join(v, x)
         bases = self.basis(y, w)
         own = torch.cat([self.pointwise.weight, self.pointwise.bias.unsqueeze(-1)], dim=-1)
         v = v + F.gelu(expand(y, self.kernel(bases) + F.pad(own, (0, x.shape[-1] - 1))))
         return (v if self.feed_forward is None else v + self.feed_forward(v)), bases
 
 
+def _join(v: Float[Tensor, "batch n d"], x: Float[Tensor, "#batch n waves"]) -> Float[Tensor, "batch n y"]:
+    """y = (v, x), of which the singular functions are made."""
+    return torch.cat([v, x.to(v.dtype).expand(len(v), -1, -1)], dim=-1)
+
+
 class SVDNOPlus(nn.Module):
     """Neural operator a ↦ u with kernels κ_t(z,z′) = Σ_k φ_k(z) R_k^t ψ_k(z′) of orthonormal learned functions.
 
-    v⁰ = P(γ(x), a, stem(a));  T blocks, see `Block`;  u = S a + Q(v^T)
+    v⁰ = P(γ(x), a, stem(a));  T blocks, see `Block`;  u = S a + Q(v^T) + K v^T with a kernel K of that layer
 
     in_channels, out_channels: components of a and u; all output times are channels
     dim: space dimensions, 1 to 3
@@ -84,6 +87,8 @@ class SVDNOPlus(nn.Module):
     singular_channels: H, pairs of singular functions; the kernel has rank H·d
     frequencies: largest order of the waves of x that the lift and the singular functions see, see `Waves`; by default 8
         in 1-D, 5 in 2-D and 3 in 3-D
+    positional: of the H functions, those of x alone; by default half of them, or as many as there are waves
+    output_kernel: whether the output has a kernel
     stem_taps: along each axis, of the two stencils over a that the lift sees; 0 for none, as clouds need it
     feed_forward: width of the MLP in a block over d, 0 for none
     orthogonality: "exact" (orthonormal on every input, up to a ridge), "penalty" (L_ortho joins the loss) or "none"
@@ -101,6 +106,8 @@ class SVDNOPlus(nn.Module):
         n_layers: int = 4,
         singular_channels: int = 32,
         frequencies: int | None = None,
+        positional: int | None = None,
+        output_kernel: bool = True,
         stem_taps: int = 5,
         feed_forward: int = 2,
         orthogonality: str = "exact",
@@ -121,6 +128,11 @@ class SVDNOPlus(nn.Module):
                 f"`singular_channels` must be at most {self.waves.count + d}, the {self.waves.count} waves and "
                 f"{d} channels that the functions are made of, got {H}."
             )
+        if positional is not None and positional > min(H, self.waves.count):
+            raise InputError(
+                f"`positional` must be at most {min(H, self.waves.count)}: there are {H} functions and "
+                f"{self.waves.count} waves, got {positional}."
+            )
         seen = in_channels + (d if stem_taps else 0)
         self.locate = nn.Linear(self.waves.count, d, bias=False)
         self.read = InputLinear(seen, d, bias=False, data=in_channels)
@@ -128,9 +140,12 @@ class SVDNOPlus(nn.Module):
         for layer in (self.locate, self.read):
             nn.init.uniform_(layer.weight, -bound, bound)
         self.lift = nn.Sequential(nn.GELU(), nn.Linear(d, d))
-        exact = orthogonality == "exact"
-        self.blocks = nn.ModuleList(Block(d, self.waves.count, H, exact, feed_forward) for _ in range(n_layers))
+        self.blocks = nn.ModuleList(Block(d, self._build_basis(), H, feed_forward) for _ in range(n_layers))
         self.project = nn.Sequential(nn.Linear(d, 2 * d), nn.GELU(), AlignedLinear(2 * d, out_channels))
+        self.output_basis = self._build_basis() if output_kernel else None
+        self.output_kernel = BlockKernel(d, H, out_channels) if output_kernel else None
+        if self.output_kernel is not None:
+            self.output_kernel.blocks.data.div_(sqrt(H))  # a sum of H of them the size of one
         # Drawn at random, each output time would begin with a share of a of its own, and never quite lose it.
         self.skip = InputLinear(in_channels, out_channels)
         nn.init.zeros_(self.skip.weight)
@@ -161,17 +176,19 @@ class SVDNOPlus(nn.Module):
 
     @torch.no_grad()
     def svd(self, a: Tensor, points: Tensor | None = None, weights: Tensor | None = None) -> list[KernelSVD]:
-        """The true SVD of each block's kernel on these inputs, in float64; see `SVDNO.svd`. Its rank is H·d."""
+        """The true SVD of each block's kernel and of the last one on these inputs, in float64; see `SVDNO.svd`.
+
+        The rank is H·d, that of the last one H·d or H times the components of u, whichever is less.
+        """
         samples = self._read(a, points, weights)
         result = []
         for kernel, bases in zip(self._kernels(), self._evaluate(samples)[1], strict=True):
             values, left, right = kernel.svd(bases)
-            shape = (left.shape[0], *samples.space, *left.shape[2:])
-            result.append(KernelSVD(values, left.reshape(shape), right.reshape(shape)))
+            result.append(KernelSVD(values, left.unflatten(1, samples.space), right.unflatten(1, samples.space)))
         return result
 
     def truncated(self, rank: int) -> "SVDNOPlus":
-        """A copy that keeps the `rank` leading singular triplets of each block's kernel, chosen on each input."""
+        """A copy that keeps the `rank` leading singular triplets of each kernel, chosen on each input."""
         model = deepcopy(self)
         model._truncate(rank)
         model.arguments["truncation"] = rank
@@ -182,10 +199,17 @@ class SVDNOPlus(nn.Module):
         if rank is not None and not 1 <= rank <= most:
             raise InputError(f"`rank` must be between 1 and the model's rank H·d = {most}, got {rank}.")
         for kernel in self._kernels():
-            kernel.truncation = rank
+            kernel.truncation = None if rank is None else min(rank, kernel.rank)
 
     def _kernels(self) -> list[BlockKernel]:
-        return [block.kernel for block in self.blocks if isinstance(block, Block)]
+        kernels = [block.kernel for block in self.blocks if isinstance(block, Block)]
+        return kernels if self.output_kernel is None else [*kernels, self.output_kernel]
+
+    def _build_basis(self) -> BlockBasis:
+        s, waves = self.arguments, self.waves.count
+        H = s["singular_channels"]
+        positional = min(H // 2, waves) if s["positional"] is None else s["positional"]
+        return BlockBasis(s["hidden_channels"], waves, H, positional, exact=s["orthogonality"] == "exact")
 
     def _build_stem(self) -> nn.Sequential:
         """Two stencils; the second keeps components apart, which the lift mixes."""
@@ -217,7 +241,17 @@ class SVDNOPlus(nn.Module):
         for block in self.blocks:
             v, used = block(v, x, samples.w)
             bases.append(used)
-        return samples.as_grid(self.skip(samples.a) + self.project(v)), bases
+        u = self.skip(samples.a) + self.project(v)
+        if self.output_basis is not None and self.output_kernel is not None:
+            y = _join(v, x)
+            bases.append(self.output_basis(y, samples.w))
+            u = u + _expand_aligned(y, self.output_kernel(bases[-1]))
+        return samples.as_grid(u), bases
+
+
+def _expand_aligned(y: Float[Tensor, "batch n y"], A: Float[Tensor, "batch out y"]) -> Float[Tensor, "batch n out"]:
+    """A y(z_i) at every point, on a GPU with zeros appended as in `AlignedLinear`."""
+    return expand(y, F.pad(A, (0, 0, 0, missing(A.shape[1]))) if y.is_cuda else A)[..., : A.shape[1]]
 
 
 def _orthogonality(bases: list[BlockBases]) -> Tensor:
@@ -228,8 +262,8 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
     choose("orthogonality", arguments["orthogonality"], ("exact", "penalty", "none"))
     choose("placement", arguments["placement"], PLACEMENTS)
     check_counts(arguments, "in_channels", "out_channels", "hidden_channels", "n_layers", "singular_channels")
-    for name in ("frequencies", "stem_taps", "feed_forward"):
-        if type(arguments[name]) is not int or arguments[name] < 0:
+    for name in ("frequencies", "positional", "stem_taps", "feed_forward"):
+        if arguments[name] is not None and (type(arguments[name]) is not int or arguments[name] < 0):
             raise InputError(f"`{name}` must be a whole number of at least 0, got {arguments[name]!r}.")
     if arguments["stem_taps"] and arguments["stem_taps"] % 2 == 0:
         raise InputError(f"`stem_taps` must be odd, or 0 for no stem, got {arguments['stem_taps']}.")
