@@ -25,7 +25,7 @@ APPROACH, SHORTEST_APPROACH = 16, 8
 
 # Up to so many numbers a GPU spends its time between the products of two nets rather than in them; from there on,
 # putting the nets together costs passes over memory.
-FEW = 2**22
+SMALL = 2**22
 
 
 class SineMLP(nn.Module):
@@ -109,7 +109,7 @@ def evaluate_trunks(
         walked = lstm_side_by_side(lstms, first.add_approach(z))
         return [append_constant(first.drop_approach(h, z.shape[1]), extra) for h in walked]
     sines = [trunk.linears for trunk in trunks if isinstance(trunk, SineMLP)]
-    if len(sines) > 1 and z.is_cuda and z.shape[0] * z.shape[1] * first.features <= FEW:
+    if len(sines) > 1 and z.is_cuda and z.shape[0] * z.shape[1] * first.features <= SMALL:
         return list(append_constant(sines_side_by_side(sines, z), extra))
     return [trunk(z, extra) for trunk in trunks]
 

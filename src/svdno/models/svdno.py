@@ -113,8 +113,7 @@ class SVDNO(nn.Module):
         result = []
         for t, sigma in enumerate(self._sigma()):
             values, left, right = kernels[t % len(kernels)].svd(samples.z, samples.w, sigma)
-            shape = (left.shape[0], *samples.space, *left.shape[2:])
-            result.append(KernelSVD(values, left.reshape(shape), right.reshape(shape)))
+            result.append(KernelSVD(values, left.unflatten(1, samples.space), right.unflatten(1, samples.space)))
         return result
 
     def truncated(self, rank: int) -> "SVDNO":

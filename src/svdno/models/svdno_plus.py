@@ -32,6 +32,7 @@ class Block(nn.Module):
 
     channels: d
     basis: of the singular functions
+    features: H, pairs of them
     feed_forward: width of the MLP over d, 0 for none
     """
 
@@ -78,7 +79,7 @@ def _join(v: Float[Tensor, "batch n d"], x: Float[Tensor, "#batch n waves"]) -> 
 class SVDNOPlus(nn.Module):
     """Neural operator a ↦ u with kernels κ_t(z,z′) = Σ_k φ_k(z) R_k^t ψ_k(z′) of orthonormal learned functions.
 
-    v⁰ = P(γ(x), a, stem(a));  T blocks, see `Block`;  u = S a + Q(v^T) + K v^T with a kernel K of that layer
+    v⁰ = P(γ(x), a, stem(a));  T blocks, see `Block`;  u = S a + Q(v^T) + K v^T with one more kernel K
 
     in_channels, out_channels: components of a and u; all output times are channels
     dim: space dimensions, 1 to 3
@@ -262,8 +263,11 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
     choose("orthogonality", arguments["orthogonality"], ("exact", "penalty", "none"))
     choose("placement", arguments["placement"], PLACEMENTS)
     check_counts(arguments, "in_channels", "out_channels", "hidden_channels", "n_layers", "singular_channels")
+    if not isinstance(arguments["output_kernel"], bool):
+        raise InputError(f"`output_kernel` must be True or False, got {arguments['output_kernel']!r}.")
     for name in ("frequencies", "positional", "stem_taps", "feed_forward"):
-        if arguments[name] is not None and (type(arguments[name]) is not int or arguments[name] < 0):
+        left_open = name == "positional" and arguments[name] is None
+        if not left_open and (type(arguments[name]) is not int or arguments[name] < 0):
             raise InputError(f"`{name}` must be a whole number of at least 0, got {arguments[name]!r}.")
     if arguments["stem_taps"] and arguments["stem_taps"] % 2 == 0:
         raise InputError(f"`stem_taps` must be odd, or 0 for no stem, got {arguments['stem_taps']}.")
