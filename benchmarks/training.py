@@ -4,9 +4,10 @@
 
 For each of the five paper recipes, on random fields of the recipe's shapes:
     epoch    seconds of one epoch of `svdno.train`, validation included, best of the last two of four
-    plain    the same model with Φ and Ψ formed at every point, in the loop people write: eager, PyTorch's default
-             precision, batches from a DataLoader in host memory, loss.item() after every step; and the same loop with
-             TF32 and the data on the device
+    plain    an epoch of the same model with Φ and Ψ formed at every point, in the loop people write: eager, PyTorch's
+             default precision, batches from a DataLoader in host memory, loss.item() after every step, validation
+             included (from the least times of a step and of a validation batch); and the same loop with TF32 and
+             the data on the device
     peer     neuraloperator's FNO of the same width (12 modes), points and batch under its own Trainer
 Then the memory of the shallow-water step at ranks 4 and 10, and the growth of the step's time with the number of
 points. Ratios are of times from one run. Without a GPU everything runs at toy sizes, to see that it works.
@@ -76,9 +77,14 @@ def measure_epoch(recipe: Recipe, data: Dataset, device: torch.device) -> dict[s
     history = train(build_surrogate(recipe, split.train, device), split.train, split.validation, recipe.training)
     ends = [row.seconds for row in history]
     seconds = min(ends[i] - ends[i - 1] for i in (-1, -2))
-    steps = -(-len(split.train) // recipe.training.batch_size)
+    steps, validation_steps = (-(-len(part) // recipe.training.batch_size) for part in (split.train, split.validation))
     memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
-    return {"seconds_per_epoch": seconds, "steps": steps, "peak_gib_with_data": memory}
+    return {
+        "seconds_per_epoch": seconds,
+        "steps": steps,
+        "validation_steps": validation_steps,
+        "peak_gib_with_data": memory,
+    }
 
 
 class FormedKernel(SVDKernel):
@@ -103,7 +109,7 @@ def _form(functions: Any, z: Tensor) -> Tensor:
 
 
 def measure_plain(recipe: Recipe, data: Dataset, device: torch.device, *, favoured: bool) -> dict[str, float]:
-    """Seconds per step of the plain loop over the formed kernel.
+    """Seconds per step and per validation batch of the plain loop over the formed kernel.
 
     favoured: TF32 and data on the device instead of the defaults
     """
@@ -119,25 +125,43 @@ def measure_plain(recipe: Recipe, data: Dataset, device: torch.device, *, favour
         a, u = a.to(device), u.to(device)
     loader = DataLoader(TensorDataset(a, u), recipe.training.batch_size, shuffle=True)
     torch.set_float32_matmul_precision("high" if favoured else "highest")
-    times = []
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    start = perf_counter()
-    for batch in loader:
+
+    def compute_loss(batch: list[Tensor]) -> Tensor:
         a_batch, u_batch = (tensor.to(device) for tensor in batch)
         y, penalty = model.forward_with_penalty(  # type: ignore[operator]
             surrogate.input_normalizer.encode(a_batch), points, weights
         )
-        loss = relative_l2(surrogate.as_frames(y), u_batch).mean() + penalty
+        return relative_l2(surrogate.as_frames(y), u_batch).mean() + penalty
+
+    def step(batch: list[Tensor]) -> None:
+        loss = compute_loss(batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         loss.item()
+
+    @torch.no_grad()
+    def validate(batch: list[Tensor]) -> None:
+        compute_loss(batch).item()
+
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    seconds = {"seconds_per_step": least_time(step, loader)}
+    memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
+    seconds["seconds_per_validation_step"] = least_time(validate, loader)
+    torch.set_float32_matmul_precision("highest")
+    return {**seconds, "peak_gib": memory}
+
+
+def least_time(work: Callable[[list[Tensor]], None], loader: DataLoader[Any]) -> float:
+    """Least seconds of a batch, the first two apart, with the time the loader takes for it."""
+    times = []
+    start = perf_counter()
+    for batch in loader:
+        work(batch)
         times.append(perf_counter() - start)
         start = perf_counter()
-    torch.set_float32_matmul_precision("highest")
-    memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
-    return {"seconds_per_step": min(times[2:]), "peak_gib": memory}
+    return min(times[2:])
 
 
 def measure_peer(recipe: Recipe, data: Dataset, device: torch.device) -> dict[str, Any]:
@@ -181,8 +205,11 @@ def compare(name: str, device: torch.device) -> dict[str, Any]:
     row: dict[str, Any] = {"equation": name, **measure_epoch(recipe, data, device)}
     few = data.subset(0, 12 * recipe.training.batch_size if not toy else 16)
     for label, favoured in (("plain", False), ("plain_tf32_on_device", True)):
-        row[label] = measure_plain(recipe, few, device, favoured=favoured)
-        row[label]["ratio"] = row[label]["seconds_per_step"] * row["steps"] / row["seconds_per_epoch"]
+        plain = measure_plain(recipe, few, device, favoured=favoured)
+        plain["seconds_per_epoch"] = (
+            plain["seconds_per_step"] * row["steps"] + plain["seconds_per_validation_step"] * row["validation_steps"]
+        )
+        row[label] = {**plain, "ratio": plain["seconds_per_epoch"] / row["seconds_per_epoch"]}
     row["peer"] = measure_peer(recipe, few, device)
     if "seconds_per_step" in row["peer"]:
         row["step_over_peer"] = row["seconds_per_epoch"] / row["steps"] / row["peer"]["seconds_per_step"]

@@ -73,6 +73,27 @@ with torch.autocast("cpu", torch.bfloat16):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_single_component_compiled_is_a_sum():
+    """In a process of its own, as above; bfloat16 numbers are summed in float32."""
+    program = """
+import torch
+from svdno.models.aligned_linear import AlignedLinear, aligned_linear
+torch.manual_seed(0)
+layer = AlignedLinear(16, 1)
+x, given = torch.rand(2, 10, 16, requires_grad=True), torch.randn(2, 10, 1)
+compiled = torch.compile(lambda x: aligned_linear(x, layer.weight, layer.bias), fullgraph=True, backend="aot_eager")
+outputs = compiled(x), layer(x)
+torch.testing.assert_close(*outputs)
+for a, b in zip(*(torch.autograd.grad(u, [x, *layer.parameters()], given) for u in outputs), strict=True):
+    torch.testing.assert_close(a, b)
+with torch.autocast("cpu", torch.bfloat16):
+    torch.testing.assert_close(compiled(x.bfloat16()), outputs[1], rtol=1e-2, atol=1e-2)
+    assert compiled(x.bfloat16()).dtype == torch.float32
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_data_keep_their_digits_in_tf32():

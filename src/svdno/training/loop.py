@@ -28,6 +28,9 @@ from svdno.training.symmetries import Symmetries
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "muon": Muon}
 
+# So many times the samples of a step are validated at once: nothing of them is kept for a backward pass.
+VALIDATION = 2
+
 # A loss this many times its smallest value so far has exploded.
 EXPLOSION = 1e3
 
@@ -102,7 +105,7 @@ def _train(
             totals += count * step(*symmetries.move(batch, _share(moves[i])[0]), portion)
         loss, train_error, penalty = (sum_over_processes(totals) / samples).tolist()
         _check_loss(loss, epoch, state)
-        validation_error = _measure(held_out, validate, settings.batch_size)
+        validation_error = _measure(held_out, validate, max(1, VALIDATION * settings.batch_size // settings.accumulate))
         if state.best is None or validation_error < state.best.validation_error:
             state.keep_weights()
         seconds = already + perf_counter() - start
