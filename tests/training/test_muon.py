@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from svdno.training.muon import SIZE, Muon, orthogonalize
+from svdno.training.muon import SIZE, Muon, orthogonalize, orthogonalize_all, pack
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (8, 40), (40, 8), (5, 16, 24)])
@@ -19,6 +19,18 @@ def test_orthogonalize_keeps_the_singular_vectors_and_brings_the_values_near_one
 
 def test_orthogonalize_takes_a_matrix_of_zeros():
     assert orthogonalize(torch.zeros(8, 9)).abs().max() == 0
+
+
+@pytest.mark.parametrize("grain", [1, 16])
+def test_matrices_put_together_are_orthogonalized_one_by_one(grain):
+    """Of several sizes, standing and lying, single and in stacks; zeros appended on the way leave them alone."""
+    torch.manual_seed(0)
+    shapes = [torch.Size(shape) for shape in [(16, 16), (8, 40), (40, 8), (5, 16, 24), (12, 12), (3, 24, 16)]]
+    matrices = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    packing = pack(shapes, grain, torch.device("cpu"))
+    assert len(packing.stacks) == (3 if grain == 16 else 4)
+    for found, M in zip(orthogonalize_all(matrices, packing), matrices, strict=True):
+        torch.testing.assert_close(found, orthogonalize(M), rtol=0, atol=1e-12)
 
 
 def make_gradients(*parameters):

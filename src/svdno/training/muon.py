@@ -1,11 +1,12 @@
 """Muon: steps along orthogonal matrices, so that the weak directions of a layer learn as fast as the strong ones."""
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 MOMENTUM = 0.95
@@ -19,6 +20,21 @@ SMALLEST = 8
 # p(s) = 3.4445 s − 4.775 s³ + 2.0315 s⁵, applied five times, takes singular values in (0.01, 1] to about 0.7 … 1.2.
 COEFFICIENTS = (3.4445, -4.775, 2.0315)
 ITERATIONS = 5
+
+
+# On a GPU rows and columns are made multiples of this by zeros, which orthogonalising leaves alone: fewer stacks.
+GRAIN = 64
+
+
+class Packing(NamedTuple):
+    """Where the entries of matrices, one after the other, go, and where they come back from.
+
+    stacks: numbers of the entries in stacks of matrices of one size; the number after the last stands for 0
+    places: of each entry among those of the stacks
+    """
+
+    stacks: list[Int[Tensor, "matrices rows columns"]]
+    places: Int[Tensor, " entries"]
 
 
 class Muon(torch.optim.AdamW):
@@ -36,6 +52,7 @@ class Muon(torch.optim.AdamW):
         self, parameters: Iterable[nn.Parameter], lr: float | Tensor, weight_decay: float = 0.0, **options: Any
     ) -> None:
         super().__init__(parameters, lr, weight_decay=weight_decay, **options)
+        self.packings: dict[tuple[torch.Size, ...], Packing] = {}
         for group in self.param_groups:
             for matrix in filter(_is_matrix, group["params"]):
                 # Adam looks for "step" in whatever state is restored.
@@ -45,26 +62,57 @@ class Muon(torch.optim.AdamW):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update all parameters that have a gradient; those of the matrices are used up."""
         for group in self.param_groups:
-            alike: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
-            for p in group["params"]:
-                if p.grad is not None and _is_matrix(p):
-                    alike[p.shape].append(p)
-            for matrices in alike.values():
+            matrices: list[Tensor] = [p for p in group["params"] if p.grad is not None and _is_matrix(p)]
+            if matrices:
                 self._move(matrices, group["lr"], group["weight_decay"])
         super().step()
 
-    def _move(self, matrices: list[nn.Parameter], rate: float | Tensor, decay: float) -> None:
-        """One step of matrices of the same shape, all at once."""
-        gradient = torch.stack([p.grad for p in matrices])  # type: ignore[misc]
-        momentum = torch.stack([self.state[p]["momentum"] for p in matrices]).lerp_(gradient, 1 - MOMENTUM)
-        size = SIZE * max(gradient.shape[-2:]) ** 0.5
-        moves = orthogonalize(gradient.lerp(momentum, MOMENTUM)) * (size * rate)
-        for p, m, move in zip(matrices, momentum, moves, strict=True):
-            self.state[p]["momentum"].copy_(m)
-            if decay:
-                p.mul_(1 - rate * decay)
-            p.sub_(move)
+    def _move(self, matrices: list[Tensor], rate: float | Tensor, decay: float) -> None:
+        """One step of all matrices at once: on a GPU each operation on a matrix alone would be mostly waiting."""
+        gradients = [p.grad for p in matrices if p.grad is not None]
+        momenta = [self.state[p]["momentum"] for p in matrices]
+        torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
+        ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
+        moves = orthogonalize_all(ahead, self._pack(matrices))
+        torch._foreach_mul_(moves, [SIZE * max(p.shape[-2:]) ** 0.5 for p in matrices])
+        torch._foreach_mul_(moves, rate)
+        if decay:
+            torch._foreach_mul_(matrices, 1 - rate * decay)
+        torch._foreach_sub_(matrices, moves)
+        for p in matrices:
             p.grad = None
+
+    def _pack(self, matrices: Sequence[Tensor]) -> Packing:
+        """How they are put together; a recorded step finds it where it was."""
+        shapes = tuple(M.shape for M in matrices)
+        if shapes not in self.packings:
+            self.packings[shapes] = pack(shapes, GRAIN if matrices[0].is_cuda else 1, matrices[0].device)
+        return self.packings[shapes]
+
+
+def pack(shapes: Sequence[torch.Size], grain: int, device: torch.device) -> Packing:
+    """How matrices of these shapes, or stacks of them, become few stacks: lying, with zeros to multiples of `grain`."""
+    total = sum(shape.numel() for shape in shapes)
+    alike: dict[tuple[int, ...], list[Tensor]] = defaultdict(list)
+    start = 0
+    for shape in shapes:
+        entries = torch.arange(start, start + shape.numel()).reshape(-1, *shape[-2:])
+        start += shape.numel()
+        lying = entries if shape[-2] <= shape[-1] else entries.mT
+        missing = [-n % grain for n in lying.shape[-2:]]
+        padded = F.pad(lying, (0, missing[1], 0, missing[0]), value=total)
+        alike[tuple(padded.shape[-2:])].append(padded)
+    stacks = [torch.cat(group) for group in alike.values()]
+    order = torch.cat([stack.flatten() for stack in stacks])
+    places = torch.empty(total + 1, dtype=torch.int64).scatter_(0, order, torch.arange(len(order)))[:total]
+    return Packing([stack.to(device) for stack in stacks], places.to(device))
+
+
+def orthogonalize_all(matrices: Sequence[Tensor], packing: Packing) -> list[Tensor]:
+    """`orthogonalize` of each."""
+    entries = torch.cat([M.flatten() for M in (*matrices, matrices[0].new_zeros(1))])
+    orthogonal = torch.cat([orthogonalize(entries[stack]).flatten() for stack in packing.stacks])[packing.places]
+    return [part.view_as(M) for part, M in zip(orthogonal.split([M.numel() for M in matrices]), matrices, strict=True)]
 
 
 def orthogonalize(M: Float[Tensor, "*stack rows columns"]) -> Float[Tensor, "*stack rows columns"]:
