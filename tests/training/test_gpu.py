@@ -91,6 +91,23 @@ def test_each_setting_trains(changes):
     assert errors[-1] < errors[0] / 2
 
 
+@pytest.mark.parametrize("name", ["svdno", "svdno-plus", "fno", "nearest-neighbour"])
+def test_a_recorded_prediction_is_the_prediction_also_with_new_weights(name):
+    data = make_data()
+    surrogate = Surrogate.build(name, data, **SMALL.get(name, {}))
+    if name == "nearest-neighbour":
+        surrogate.model.fit(data.inputs, data.outputs.movedim(1, -2).flatten(-2), lambda: 0.0)
+    surrogate.model.cuda()
+    predict = surrogate.recorded(data.inputs[:1])
+    for i in range(6):
+        if i == 5:
+            with torch.no_grad():
+                for p in surrogate.model.parameters():
+                    p.mul_(0.9)
+        a = data.inputs[i : i + 1]
+        torch.testing.assert_close(predict(a), surrogate.predict(a), rtol=1e-5, atol=1e-6)
+
+
 class PowerCut(BaseException):
     """Nothing may catch this."""
 

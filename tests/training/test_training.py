@@ -162,6 +162,16 @@ def test_prediction_keeps_the_kind_of_the_input_and_does_not_depend_on_batches(n
     np.testing.assert_allclose(array, tensor.numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_a_recorded_prediction_is_the_prediction_for_fields_of_its_shape():
+    data, surrogate = make_data(), make_surrogate()
+    predict = surrogate.recorded(data.inputs[:1])
+    for i in range(6):
+        torch.testing.assert_close(predict(data.inputs[i : i + 1]), surrogate.predict(data.inputs[i : i + 1]))
+    assert isinstance(predict(data.inputs[:1].numpy()), np.ndarray)
+    with pytest.raises(InputError, match=r"recorded for fields of shape .* got"):
+        predict(data.inputs[:2])
+
+
 def test_prediction_on_a_finer_grid_sees_the_same_box():
     surrogate = make_surrogate()
     x = torch.linspace(-1, 1, 65, dtype=torch.float64)[:-1]

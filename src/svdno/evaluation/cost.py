@@ -2,6 +2,8 @@
 
 import resource
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -9,6 +11,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from svdno.training.capture import WARM_UP
 from svdno.training.surrogate import Surrogate
 
 # Samples predicted at once where throughput counts, and calls that are timed.
@@ -18,12 +21,12 @@ BATCH, CALLS = 32, 10
 def measure_speed(surrogate: Surrogate, inputs: Tensor) -> dict[str, float]:
     """Latency of one sample in seconds, and samples per second in batches, from input fields to solutions.
 
-    Medians over calls, the first of which is not counted.
+    Medians over calls, without the first ones. The latency is that of `recorded`: on a GPU the host would decide it.
     """
     several = inputs.repeat(-(-BATCH // len(inputs)), *[1] * (inputs.ndim - 1))[:BATCH]
     return {
-        "latency_seconds": _time(surrogate, inputs[:1]),
-        "samples_per_second": BATCH / _time(surrogate, several),
+        "latency_seconds": _time(surrogate.recorded(inputs[:1]), inputs[:1]),
+        "samples_per_second": BATCH / _time(partial(surrogate.predict, batch_size=BATCH), several),
     }
 
 
@@ -38,10 +41,10 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _time(surrogate: Surrogate, inputs: Tensor) -> float:
+def _time(predict: Callable[[Tensor], Tensor], inputs: Tensor) -> float:
     seconds = []
-    for _ in range(1 + CALLS):
+    for _ in range(1 + WARM_UP + CALLS):
         start = perf_counter()
-        surrogate.predict(inputs, batch_size=BATCH)  # ends with a copy to the host, so nothing is pending
+        predict(inputs)  # ends with a copy to the host, so nothing is pending
         seconds.append(perf_counter() - start)
-    return median(seconds[1:])
+    return median(seconds[-CALLS:])

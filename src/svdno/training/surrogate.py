@@ -1,5 +1,6 @@
 """A model with everything that makes it usable: normalisers, grid, times, names of the fields."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ from svdno.errors import InputError
 from svdno.grid import Grid
 from svdno.lookup import construct, list_settings
 from svdno.models import ALL_MODELS
+from svdno.models.fitted import Fitted
+from svdno.training.capture import Replayed
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 
@@ -106,24 +109,58 @@ class Surrogate:
         grid: of the fields, where it is not the trained box at some resolution
         Returns (batch, times, *space, fields), of a's kind.
         """
-        fields = torch.as_tensor(a)
-        if fields.shape[-1] != len(self.input_fields) or fields.ndim < 3:
-            raise InputError(
-                f"`a` must be (batch, {', '.join('xyz'[: self.grid.dim])}, {len(self.input_fields)}) with the fields "
-                f"{', '.join(self.input_fields)} last; got {tuple(fields.shape)}."
-            )
+        fields = self._read(a)
         x, w = self._geometry(fields, points, weights) if grid is None else self.locate(grid)
         space = fields.ndim - 2
         self.model.eval()
         solutions = []
         for i in range(0, len(fields), batch_size):
             rows = slice(i, i + batch_size)
-            b = self.input_normalizer.encode(fields[rows].to(self.device, self.dtype))
             x_b = x[rows] if x.ndim == space + 2 else x
             w_b = w[rows] if w is not None and w.ndim == space + 1 else w
-            solutions.append(self.as_frames(self.model(b, x_b, w_b)).cpu())
-        u = torch.cat(solutions)
-        return u.numpy() if isinstance(a, np.ndarray) else u.to(a.device)
+            solutions.append(self.as_frames(self.model(self._encode(fields[rows]), x_b, w_b)).cpu())
+        return _as_kind_of(a, torch.cat(solutions))
+
+    @torch.no_grad()
+    def recorded(self, like: Array) -> Callable[[Array], Array]:
+        """`predict` for fields of one shape, which a GPU runs as one recording, without the host's time between steps.
+
+        It keeps the memory that one call takes. Weights that change in place, as in training, change what it predicts.
+
+        like: fields of that shape, on the trained box
+        """
+        shape = self._read(like).shape
+        x, w = self._geometry(self._read(like), None, None)
+        self.model.eval()
+        solve = Replayed(lambda b: self.model(b, x, w)) if self._waits_for_nothing() else lambda b: self.model(b, x, w)
+
+        @torch.no_grad()
+        def predict(a: Array) -> Array:
+            fields = self._read(a)
+            if fields.shape != shape:
+                raise InputError(
+                    f"recorded for fields of shape {tuple(shape)}, got {tuple(fields.shape)}. Record again."
+                )
+            return _as_kind_of(a, self.as_frames(solve(self._encode(fields))).cpu())
+
+        return predict
+
+    def _waits_for_nothing(self) -> bool:
+        """Whether the model computes on a GPU without asking the host, as a recording must."""
+        truncated = self.model.arguments.get("truncation") is not None  # type: ignore[operator, union-attr]
+        return self.device.type == "cuda" and not truncated and not isinstance(self.model, Fitted)
+
+    def _read(self, a: Array) -> Tensor:
+        fields = torch.as_tensor(a)
+        if fields.shape[-1] != len(self.input_fields) or fields.ndim < 3:
+            raise InputError(
+                f"`a` must be (batch, {', '.join('xyz'[: self.grid.dim])}, {len(self.input_fields)}) with the fields "
+                f"{', '.join(self.input_fields)} last; got {tuple(fields.shape)}."
+            )
+        return fields
+
+    def _encode(self, fields: Tensor) -> Tensor:
+        return self.input_normalizer.encode(fields.to(self.device, self.dtype))
 
     def _geometry(self, a: Tensor, points: Tensor | None, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if points is None:
@@ -136,3 +173,7 @@ class Surrogate:
         lower, upper = points.new_tensor(self.grid.lower), points.new_tensor(self.grid.upper)
         x = ((points - lower) / (upper - lower)).to(self.device, self.dtype)
         return x, None if weights is None else (weights / self.grid.volume).to(self.device, self.dtype)
+
+
+def _as_kind_of(a: Array, u: Tensor) -> Array:
+    return u.numpy() if isinstance(a, np.ndarray) else u.to(a.device)
