@@ -75,6 +75,32 @@ def test_bundled_tables_can_be_planned(name, tmp_path):
     assert table.seeds == [0, 1, 2]
 
 
+def test_a_table_on_top_of_another_changes_what_it_says_and_keeps_the_rows_it_names(table, tmp_path):
+    top = tmp_path / "top.toml"
+    top.write_text(
+        f"""
+extends = "{table}"
+equations = ["allen-cahn"]
+rows = ["fno"]
+
+[methods.fno]
+training = {{weight_decay = 0.5}}
+
+[set.allen-cahn]
+"data.parameters.max_mode" = 4
+"""
+    )
+    below, above = plan(read_table(str(table)), tmp_path / "a"), plan(read_table(str(top)), tmp_path / "b")
+    assert [(c.equation, c.method, c.seed) for c in above] == [("allen-cahn", "fno", 0), ("allen-cahn", "fno", 1)]
+    before, after = below[1].recipe, above[0].recipe
+    assert (after.model, after.label, after.data.samples) == (before.model, before.label, before.data.samples)
+    assert (after.training.weight_decay, after.data.parameters["max_mode"]) == (0.5, 4)
+    for wrong, message in [('rows = ["fmo"]', "`rows` must be"), ("[set.allen]\nx = 1", "`set` must be")]:
+        top.write_text(f'extends = "{table}"\n{wrong}')
+        with pytest.raises(InputError, match=message):
+            read_table(str(top))
+
+
 def test_tables_hold_the_methods_of_the_paper_trivial_ones_and_beyond_a_laptop_peers():
     seven = ["svdno", "fno", "uno", "deeponet", "mpnn", "pino", "unet"]
     for name in ("laptop", "short", "paper"):

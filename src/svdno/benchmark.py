@@ -21,6 +21,12 @@ A table is TOML. A method starts from the recipe `{equation}/{budget}` and chang
     [methods.fno.equations.darcy]             # the same keys for one equation
     training = {epochs = 20}
 
+    [set.darcy]                               # single settings of all methods for one equation
+    "data.parameters.low" = 0.01
+
+A table may start from another one (`extends = "short"`): what it says comes on top, method by method, and `rows` names
+the methods it keeps.
+
 Each cell is a run folder DIR/equation/method/seed-N of its own, trained by a process of its own.
 """
 
@@ -67,6 +73,7 @@ class Table:
     equations: list[str]
     seeds: list[int]
     methods: dict[str, Method]
+    set: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,16 +101,37 @@ def bundled_tables() -> list[str]:
 
 def read_table(name: str) -> Table:
     """Read a table by its bundled name or from a TOML file."""
+    tree = _read_tree(name)
+    for key in ("equations", "set"):
+        for equation in tree.get(key, []):
+            choose(key, equation, tuple(EQUATIONS))
+    if not isinstance(tree.get("methods"), dict) or not tree["methods"]:
+        raise InputError(f"{name} needs a table [methods.NAME] for each of its rows.")
+    methods, rows = tree["methods"], tree.pop("rows", list(tree["methods"]))
+    for row in rows:
+        choose("rows", row, tuple(methods))
+    tree["methods"] = {row: build_settings(Method, methods[row], f"methods.{row}") for row in rows}
+    return build_settings(Table, tree, name)
+
+
+def _read_tree(name: str) -> dict[str, Any]:
+    """What the file says, on top of the table it extends."""
     path = Path(str(BUNDLED / f"{name}.toml")) if name in bundled_tables() else Path(name)
     if not path.is_file():
         raise InputError(f"no table {name!r}: not a file, and not one of the bundled {', '.join(bundled_tables())}.")
     tree = read_toml(path)
-    for equation in tree.get("equations", []):
-        choose("equations", equation, tuple(EQUATIONS))
-    if not isinstance(tree.get("methods"), dict) or not tree["methods"]:
-        raise InputError(f"{name} needs a table [methods.NAME] for each of its rows.")
-    tree["methods"] = {key: build_settings(Method, method, f"methods.{key}") for key, method in tree["methods"].items()}
-    return build_settings(Table, tree, name)
+    if "extends" not in tree:
+        return tree
+    return _merge(_read_tree(tree.pop("extends")), tree)
+
+
+def _merge(base: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
+    """Both, where they differ the second; a model is taken as a whole."""
+    merged = dict(base)
+    for key, value in tree.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict) and key != "model"
+        merged[key] = _merge(base[key], value) if both else value
+    return merged
 
 
 def narrow(table: Table, equations: list[str], methods: list[str], seeds: list[int], budget: str | None) -> Table:
@@ -117,6 +145,7 @@ def narrow(table: Table, equations: list[str], methods: list[str], seeds: list[i
         equations=equations or table.equations,
         seeds=seeds or table.seeds,
         methods={name: method for name, method in table.methods.items() if not methods or name in methods},
+        set=table.set,
     )
 
 
@@ -169,7 +198,7 @@ def run_cells(
 
 def _build_cell(table: Table, equation: str, name: str, seed: int, folder: Path) -> Cell:
     method = table.methods[name]
-    changes: dict[str, Any] = {"training.seed": seed}
+    changes: dict[str, Any] = {"training.seed": seed, **table.set.get(equation, {})}
     tree: dict[str, Any] = {"extends": f"{equation}/{table.budget}", "label": method.label or name}
     for part in _parts(method, equation, name):
         if part.model:
