@@ -60,6 +60,8 @@ class DataSettings:
 class TrainingSettings:
     """How a model is trained.
 
+    seconds: of training at most, over which the schedule then runs its course, or 0 for all `epochs` in any case; what
+        comes of it depends on how fast the machine is
     accumulate: parts that a batch is computed in, to save memory; the step is the same
     optimizer: "adam", "adamw" or "muon" (matrices along orthogonal steps, the rest as adamw)
     schedule: "one-cycle" (up over the first 30 %, down to nothing), "cosine" (down to nothing), "step" (halved every
@@ -77,6 +79,7 @@ class TrainingSettings:
     """
 
     epochs: int
+    seconds: float = 0.0
     batch_size: int = 50
     accumulate: int = 1
     optimizer: str = "adam"
@@ -103,7 +106,7 @@ class TrainingSettings:
         for name in self.symmetries:
             choose("symmetries", name, SYMMETRIES)
         check_at_least(self, epochs=1, batch_size=1, accumulate=1, step_epochs=1, patience=0, seed=0)
-        check_at_least(self, weight_decay=0, clip=0, penalty=0)
+        check_at_least(self, seconds=0, weight_decay=0, clip=0, penalty=0)
         check_positive(self, "learning_rate")
         if not 0 <= self.average < 1:
             raise InputError(f"`average` must be at least 0 and below 1, got {self.average}. Use 0.999, or 0 for none.")

@@ -3,6 +3,7 @@
 import json
 import pickle
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from safetensors.torch import save_file
 
 from svdno import TrainingSettings, load, save, train
 from svdno.errors import InputError
-from svdno.training import loop
+from svdno.training import loop, schedules
 from tests.training.problems import make_data, make_surrogate
 
 SETTINGS = TrainingSettings(epochs=6, batch_size=8, learning_rate=1e-2, schedule="one-cycle", clip=1.0)
@@ -165,6 +166,19 @@ def test_training_stops_when_validation_stalls():
     history = train(make_surrogate(), split.train, split.validation, settings)
     best = min(history, key=lambda row: row.validation_error).epoch
     assert len(history) == best + 3 < 200
+
+
+def test_a_training_with_a_limit_of_time_ends_with_it_and_its_schedule_too(tmp_path, monkeypatch):
+    """On a clock that goes on by a second with each look at it."""
+    monkeypatch.setattr(schedules, "perf_counter", count(step=1.0).__next__)
+    settings, split = replace(SETTINGS, epochs=10**6, seconds=400.0), make_data().split()
+    history = train(make_surrogate(), split.train, split.validation, settings, state_file=tmp_path / "state")
+    assert 10 < len(history) < 200
+    assert 400 <= history[-1].seconds < 410
+    peak = max(row.learning_rate for row in history)
+    assert history[-1].learning_rate < 1e-3 * settings.learning_rate < 0.1 * settings.learning_rate < peak
+    again = train(make_surrogate(), split.train, split.validation, settings, state_file=tmp_path / "state")
+    assert again == history
 
 
 def test_accumulated_parts_give_the_same_step():

@@ -5,7 +5,7 @@ import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, StepLR
 
 from svdno import TrainingSettings
-from svdno.training.schedules import learning_rate
+from svdno.training.schedules import APPROACH, Clock, learning_rate, limited_rate
 
 EPOCHS, BATCHES, PEAK = 6, 7, 3e-3
 
@@ -39,3 +39,18 @@ def test_one_cycle_works_from_a_single_step_on():
     settings = TrainingSettings(epochs=1, schedule="one-cycle")
     for steps in (1, 2, 3, 4):
         assert all(0 <= learning_rate(settings, step, steps) <= 1e-3 for step in range(steps))
+
+
+@pytest.mark.parametrize("schedule", ["one-cycle", "cosine", "step", "constant"])
+def test_where_time_is_short_the_schedule_hurries_and_elsewhere_it_does_not(schedule):
+    settings = TrainingSettings(epochs=EPOCHS, seconds=10.0, learning_rate=PEAK, schedule=schedule, step_epochs=2)
+    last = EPOCHS * BATCHES - 1
+
+    def rate(step, seconds, steps=APPROACH):
+        return limited_rate(settings, step, BATCHES, Clock(10.0, before=seconds, steps=steps))
+
+    for seconds in (0.0, 4.0, 10.0, 12.0):
+        expected = learning_rate(settings, min(seconds / 10, 1) * last, BATCHES)
+        assert rate(0, seconds) == pytest.approx(expected, rel=1e-3, abs=1e-9)
+    assert rate(last, 0.0) == pytest.approx(learning_rate(settings, last, BATCHES))
+    assert rate(5, 5.0, steps=APPROACH // 10 - 1) == pytest.approx(0.1 * rate(5, 5.0), rel=1e-3)

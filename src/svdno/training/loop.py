@@ -21,7 +21,7 @@ from svdno.training.capture import Replayed
 from svdno.training.distributed import processes, rank, sum_over_processes
 from svdno.training.losses import Objective
 from svdno.training.muon import Muon
-from svdno.training.schedules import learning_rate
+from svdno.training.schedules import Clock, limited_rate
 from svdno.training.state import Epoch, TrainingState
 from svdno.training.surrogate import Surrogate
 from svdno.training.symmetries import Symmetries
@@ -56,6 +56,8 @@ def train(
         raise InputError(
             f"`batch_size` must not exceed the {len(training_set)} training samples, got {settings.batch_size}."
         )
+    if settings.seconds and processes() > 1:
+        raise InputError("`seconds` needs one process: the clocks of several differ. Use `epochs`.")
     with _arithmetic(settings, surrogate.device):
         model = {"model": surrogate.name, **surrogate.model.arguments}  # type: ignore[dict-item]
         identity = identity or {**asdict(settings), **model, "samples": len(training_set)}
@@ -86,30 +88,34 @@ def _train(
         state.restore(state_file)
     steps_per_epoch = -(-samples // settings.batch_size)
     average.steps.fill_(len(state.history) * steps_per_epoch)
-    already = state.history[-1].seconds if state.history else 0.0
-    start, saved = perf_counter(), float("-inf")
+    clock = Clock(settings.seconds, before=state.history[-1].seconds if state.history else 0.0)
+    saved = float("-inf")
 
     for epoch in range(len(state.history) + 1, settings.epochs + 1):
-        if _has_stalled(state, settings.patience):
+        if _has_stalled(state, settings.patience) or clock.is_up():
             break
         model.train()
         totals = torch.zeros(3, dtype=torch.float64, device=surrogate.device)
         order = _draw_order(samples, settings, epoch)
         moves = symmetries.draw(samples, settings.seed, epoch).to(surrogate.device).split(settings.batch_size)
+        seen = 0
         for i, batch in enumerate(fitted.fetch(_share(rows)[0] for rows in order)):
+            if i and clock.is_up():
+                break
             count = _share(order[i])[1]
-            rate = learning_rate(settings, (epoch - 1) * steps_per_epoch + i, steps_per_epoch)
+            rate = limited_rate(settings, (epoch - 1) * steps_per_epoch + i, steps_per_epoch, clock)
             _set_learning_rate(optimizer, rate)
             # DDP averages gradients over the processes, however many samples each of them had.
             portion = torch.full((), count * processes() / len(order[i]), device=surrogate.device)
             totals += count * step(*symmetries.move(batch, _share(moves[i])[0]), portion)
-        loss, train_error, penalty = (sum_over_processes(totals) / samples).tolist()
+            clock.steps += 1
+            seen += len(order[i])
+        loss, train_error, penalty = (sum_over_processes(totals) / seen).tolist()
         _check_loss(loss, epoch, state)
         validation_error = _measure(held_out, validate, max(1, VALIDATION * settings.batch_size // settings.accumulate))
         if state.best is None or validation_error < state.best.validation_error:
             state.keep_weights()
-        seconds = already + perf_counter() - start
-        state.history.append(Epoch(epoch, rate, loss, penalty, train_error, validation_error, seconds))
+        state.history.append(Epoch(epoch, rate, loss, penalty, train_error, validation_error, clock.seconds))
         if state_file is not None and rank() == 0 and perf_counter() - saved > SAVE_SECONDS:
             state.save(state_file)
             saved = perf_counter()

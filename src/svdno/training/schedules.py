@@ -1,6 +1,8 @@
-"""The learning rate at each step, as a function of the step alone: a run that continues needs no memory of it."""
+"""The learning rate, as a function of the step and of the time: a run that continues needs no memory of it."""
 
+from dataclasses import dataclass, field
 from math import cos, pi
+from time import perf_counter
 
 from svdno.recipe import TrainingSettings
 
@@ -8,7 +10,43 @@ from svdno.recipe import TrainingSettings
 RISE, START, END = 0.3, 1 / 25, 1 / 250_000
 
 
-def learning_rate(settings: TrainingSettings, step: int, steps_per_epoch: int) -> float:
+# A training with a limit of time may begin anywhere on the schedule: its first steps, so many, are shorter.
+APPROACH = 300
+
+
+@dataclass
+class Clock:
+    """The seconds of a training, and those it has.
+
+    limit: seconds it has, or 0 for no limit
+    before: seconds before this process continued it
+    steps: since this process began
+    """
+
+    limit: float
+    before: float = 0.0
+    steps: int = 0
+    start: float = field(default_factory=lambda: perf_counter())
+
+    @property
+    def seconds(self) -> float:
+        """Seconds so far."""
+        return self.before + perf_counter() - self.start
+
+    def is_up(self) -> bool:
+        """Whether no time is left."""
+        return self.limit > 0 and self.seconds >= self.limit
+
+
+def limited_rate(settings: TrainingSettings, step: int, steps_per_epoch: int, clock: Clock) -> float:
+    """η of the given step, or where time is short of the later one that it is time for."""
+    if not clock.limit:
+        return learning_rate(settings, step, steps_per_epoch)
+    due = min(clock.seconds / clock.limit, 1.0) * (settings.epochs * steps_per_epoch - 1)
+    return learning_rate(settings, max(step, due), steps_per_epoch) * min((clock.steps + 1) / APPROACH, 1.0)
+
+
+def learning_rate(settings: TrainingSettings, step: int | float, steps_per_epoch: int) -> float:
     """η of the given step, counted from 0.
 
     constant    η
