@@ -83,6 +83,19 @@ def test_finer_grids_give_the_same_function():
     assert steps[-1] < steps[0] / 30
 
 
+def test_products_in_bfloat16_leave_the_orthonormal_functions_alone():
+    """Functions and blocks come from sums over the points in float32: what is rounded are the fields."""
+    model, a = make(), make_field(40)
+    plain, left, gradients = model(a), model.orthogonality(a), []
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            u = model(a)
+            torch.testing.assert_close(model.orthogonality(a), left, rtol=0.02, atol=0)
+        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(u.square().mean(), model.parameters())]))
+    assert 0 < (u - plain).norm() < 0.02 * plain.norm()
+    assert torch.cosine_similarity(*gradients, dim=0) > 0.99
+
+
 def test_parameters_are_as_many_as_counted_by_hand():
     model = SVDNOPlus(1, 101, 1, hidden_channels=64, n_layers=4, singular_channels=32, frequencies=4, stem_taps=5)
     stem = 2 * 64 * (5 + 1)
@@ -91,6 +104,8 @@ def test_parameters_are_as_many_as_counted_by_hand():
     block = 65 * 64 + basis + 32 * 64 * 64 + 65 * 128 + 129 * 64
     project = 65 * 128 + 129 * 101 + basis + 32 * 64 * 101
     assert sum(p.numel() for p in model.parameters()) == stem + lift + 4 * block + project + 2 * 101
+    plane = SVDNOPlus(3, 1, 2, hidden_channels=64, frequencies=4)
+    assert sum(p.numel() for p in plane.stem.parameters()) == 16 * (3 * 25 + 1) + 16 * (25 + 1)
 
 
 def test_it_compiles_as_one_graph():

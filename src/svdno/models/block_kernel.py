@@ -50,7 +50,8 @@ class BlockBases(NamedTuple):
 
     def orthogonality(self) -> Float[Tensor, ""]:
         """L_ortho = ‖G_φ − I‖²_F + ‖G_ψ − I‖²_F of the functions in use, averaged over the batch."""
-        G = self.grams if self.maps is None else self.maps @ self.grams @ self.maps.mT
+        with torch.autocast(self.y.device.type, enabled=False):
+            G = self.grams if self.maps is None else self.maps @ self.grams @ self.maps.mT
         identity = torch.eye(G.shape[-1], dtype=G.dtype, device=G.device)
         return (G - identity).square().sum(dim=(0, -2, -1)).mean()
 
@@ -87,9 +88,10 @@ class BlockBasis(nn.Module):
         if C.is_cuda:  # TF32 would lose the weak functions, and float64 without n costs a GPU nothing
             C = C.double()
         P = F.pad(P, (0, y.shape[-1] - P.shape[-1])).to(C.dtype)
-        projected = P.unsqueeze(1) @ C
-        grams = projected @ P.unsqueeze(1).mT
-        maps = inverse_factor(grams, RIDGE) if self.exact else None
+        with torch.autocast(y.device.type, enabled=False):
+            projected = P.unsqueeze(1) @ C
+            grams = projected @ P.unsqueeze(1).mT
+            maps = inverse_factor(grams, RIDGE) if self.exact else None
         return BlockBases(y, P, projected, grams, maps)
 
 
@@ -118,16 +120,16 @@ class BlockKernel(nn.Module):
     def forward(self, bases: BlockBases) -> Float[Tensor, "batch out_channels y"]:
         """The matrices A of each input with (K v)(z) = Σ_k φ_k(z) R_k ∫ψ_k v = A y(z)."""
         M = bases.projected[1, ..., : self.blocks.shape[-1]].mT
-        if bases.maps is not None:
-            M = M @ bases.maps[1].mT
-        A = self._apply_blocks(M) if self.truncation is None else self._truncate(M, bases)
-        if bases.maps is not None:
-            A = A @ bases.maps[0]
-        return (A @ bases.coefficients[0]).to(self.blocks.dtype)
+        with torch.autocast(M.device.type, enabled=False):
+            if bases.maps is not None:
+                M = M @ bases.maps[1].mT
+            A = self._apply_blocks(M) if self.truncation is None else self._truncate(M, bases)
+            if bases.maps is not None:
+                A = A @ bases.maps[0]
+            return (A @ bases.coefficients[0]).to(self.blocks.dtype)
 
     def _apply_blocks(self, M: Tensor) -> Tensor:
-        with torch.autocast(M.device.type, enabled=False):
-            return torch.einsum("kce,bek->bck", self.blocks, M.to(self.blocks.dtype)).to(M.dtype)
+        return torch.einsum("kce,bek->bck", self.blocks, M.to(self.blocks.dtype)).to(M.dtype)
 
     @torch.no_grad()
     def svd(self, bases: BlockBases) -> KernelSVD:

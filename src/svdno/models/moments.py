@@ -25,7 +25,7 @@ def expand(f: Float[Tensor, "batch n p"], A: Float[Tensor, "batch q p"]) -> Floa
 
 def second_moment(h: Float[Tensor, "batch n k"], w: Float[Tensor, "#batch n"]) -> Float[Tensor, "batch k k"]:
     """C = ∫ h hᵀ dx = Σ_j w_j h(z_j) h(z_j)ᵀ, the Gram matrix of the features."""
-    C: Tensor = _SecondMoment.apply(h, w)
+    C: Tensor = _SecondMoment.apply(*_for_autocast(h), w)
     return C
 
 
@@ -106,12 +106,12 @@ def are_equal(w: Tensor) -> bool:
     return w.stride(-1) == 0
 
 
-def _for_autocast(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the precision of autocast where it is on, so that the backward pass finds them in one precision."""
-    if not torch.is_autocast_enabled(f.device.type):
-        return f, g
-    dtype = torch.get_autocast_dtype(f.device.type)
-    return f.to(dtype), g.to(dtype)
+def _for_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All in the precision of autocast where it is on, so that the backward pass finds them in one precision."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
 
 
 def gram(

@@ -23,6 +23,9 @@ from svdno.models.waves import Waves
 # Largest order of waves by dimension: 17, 61 and 63 of them.
 FREQUENCIES = {1: 8, 2: 5, 3: 3}
 
+# Channels of the stem beyond one dimension, where its second stencil costs more than a block.
+STEM_CHANNELS = 16
+
 # The branches of a block start at this share of their usual size, so that a deep model begins near P and Q alone.
 BRANCH = 0.2
 
@@ -91,6 +94,7 @@ class SVDNOPlus(nn.Module):
     positional: of the H functions, those of x alone; by default half of them, or as many as there are waves
     output_kernel: whether the output has a kernel
     stem_taps: along each axis, of the two stencils over a that the lift sees; 0 for none, as clouds need it
+    stem_channels: of those; by default d in 1-D and 16 beyond
     feed_forward: width of the MLP in a block over d, 0 for none
     orthogonality: "exact" (orthonormal on every input, up to a ridge), "penalty" (L_ortho joins the loss) or "none"
     placement: of the grid; "periodic" ones are treated as circles
@@ -110,6 +114,7 @@ class SVDNOPlus(nn.Module):
         positional: int | None = None,
         output_kernel: bool = True,
         stem_taps: int = 5,
+        stem_channels: int | None = None,
         feed_forward: int = 2,
         orthogonality: str = "exact",
         placement: str = "nodes",
@@ -117,6 +122,7 @@ class SVDNOPlus(nn.Module):
         truncation: int | None = None,
     ) -> None:
         frequencies = FREQUENCIES.get(dim, 0) if frequencies is None else frequencies
+        stem_channels = (hidden_channels if dim == 1 else STEM_CHANNELS) if stem_channels is None else stem_channels
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         _check_arguments(arguments)
         super().__init__()
@@ -134,7 +140,7 @@ class SVDNOPlus(nn.Module):
                 f"`positional` must be at most {min(H, self.waves.count)}: there are {H} functions and "
                 f"{self.waves.count} waves, got {positional}."
             )
-        seen = in_channels + (d if stem_taps else 0)
+        seen = in_channels + (stem_channels if stem_taps else 0)
         self.locate = nn.Linear(self.waves.count, d, bias=False)
         self.read = InputLinear(seen, d, bias=False, data=in_channels)
         bound = 1 / sqrt(self.waves.count + seen)  # as in one layer
@@ -214,10 +220,10 @@ class SVDNOPlus(nn.Module):
 
     def _build_stem(self) -> nn.Sequential:
         """Two stencils; the second keeps components apart, which the lift mixes."""
-        s, d = self.arguments, self.arguments["hidden_channels"]
+        s, channels = self.arguments, self.arguments["stem_channels"]
         sensors = None if s["sensors"] is None else tuple(s["sensors"])
-        first = LocalStencil(s["in_channels"], d, s["dim"], s["stem_taps"], sensors, s["placement"])
-        second = LocalStencil(d, d, s["dim"], s["stem_taps"], sensors, s["placement"], groups=d)
+        first = LocalStencil(s["in_channels"], channels, s["dim"], s["stem_taps"], sensors, s["placement"])
+        second = LocalStencil(channels, channels, s["dim"], s["stem_taps"], sensors, s["placement"], groups=channels)
         return nn.Sequential(first, nn.GELU(), second)
 
     def _read(self, a: Tensor, points: Tensor | None, weights: Tensor | None) -> Samples:
@@ -256,13 +262,15 @@ def _expand_aligned(y: Float[Tensor, "batch n y"], A: Float[Tensor, "batch out y
 
 
 def _orthogonality(bases: list[BlockBases]) -> Tensor:
-    return torch.stack([b.orthogonality() for b in bases]).mean().to(bases[0].y.dtype)
+    penalty = torch.stack([b.orthogonality() for b in bases]).mean()
+    return penalty.to(torch.promote_types(bases[0].y.dtype, torch.float32))
 
 
 def _check_arguments(arguments: dict[str, Any]) -> None:
     choose("orthogonality", arguments["orthogonality"], ("exact", "penalty", "none"))
     choose("placement", arguments["placement"], PLACEMENTS)
-    check_counts(arguments, "in_channels", "out_channels", "hidden_channels", "n_layers", "singular_channels")
+    counts = ("in_channels", "out_channels", "hidden_channels", "n_layers", "singular_channels", "stem_channels")
+    check_counts(arguments, *counts)
     if not isinstance(arguments["output_kernel"], bool):
         raise InputError(f"`output_kernel` must be True or False, got {arguments['output_kernel']!r}.")
     for name in ("frequencies", "positional", "stem_taps", "feed_forward"):
