@@ -86,6 +86,10 @@ rows = ["fno"]
 [methods.fno]
 training = {{weight_decay = 0.5}}
 
+[set.all]
+"data.parameters.max_mode" = 3
+"training.patience" = 7
+
 [set.allen-cahn]
 "data.parameters.max_mode" = 4
 """
@@ -94,7 +98,7 @@ training = {{weight_decay = 0.5}}
     assert [(c.equation, c.method, c.seed) for c in above] == [("allen-cahn", "fno", 0), ("allen-cahn", "fno", 1)]
     before, after = below[1].recipe, above[0].recipe
     assert (after.model, after.label, after.data.samples) == (before.model, before.label, before.data.samples)
-    assert (after.training.weight_decay, after.data.parameters["max_mode"]) == (0.5, 4)
+    assert (after.training.weight_decay, after.training.patience, after.data.parameters["max_mode"]) == (0.5, 7, 4)
     for wrong, message in [('rows = ["fmo"]', "`rows` must be"), ("[set.allen]\nx = 1", "`set` must be")]:
         top.write_text(f'extends = "{table}"\n{wrong}')
         with pytest.raises(InputError, match=message):

@@ -21,7 +21,7 @@ A table is TOML. A method starts from the recipe `{equation}/{budget}` and chang
     [methods.fno.equations.darcy]             # the same keys for one equation
     training = {epochs = 20}
 
-    [set.darcy]                               # single settings of all methods for one equation
+    [set.darcy]                               # single settings of all methods for one equation, or [set.all]
     "data.parameters.low" = 0.01
 
 A table may start from another one (`extends = "short"`): what it says comes on top, method by method, and `rows` names
@@ -102,9 +102,9 @@ def bundled_tables() -> list[str]:
 def read_table(name: str) -> Table:
     """Read a table by its bundled name or from a TOML file."""
     tree = _read_tree(name)
-    for key in ("equations", "set"):
+    for key, known in (("equations", tuple(EQUATIONS)), ("set", (*EQUATIONS, "all"))):
         for equation in tree.get(key, []):
-            choose(key, equation, tuple(EQUATIONS))
+            choose(key, equation, known)
     if not isinstance(tree.get("methods"), dict) or not tree["methods"]:
         raise InputError(f"{name} needs a table [methods.NAME] for each of its rows.")
     methods, rows = tree["methods"], tree.pop("rows", list(tree["methods"]))
@@ -198,7 +198,7 @@ def run_cells(
 
 def _build_cell(table: Table, equation: str, name: str, seed: int, folder: Path) -> Cell:
     method = table.methods[name]
-    changes: dict[str, Any] = {"training.seed": seed, **table.set.get(equation, {})}
+    changes: dict[str, Any] = {"training.seed": seed, **table.set.get("all", {}), **table.set.get(equation, {})}
     tree: dict[str, Any] = {"extends": f"{equation}/{table.budget}", "label": method.label or name}
     for part in _parts(method, equation, name):
         if part.model:
