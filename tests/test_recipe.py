@@ -42,6 +42,14 @@ def test_changes_reach_their_place():
     assert recipe.data.parameters == {"frames": 7}
 
 
+def test_a_training_is_as_long_as_its_epochs_or_the_time_it_has():
+    plain, timed = (
+        read_recipe("demo", changes).training for changes in ({"training.epochs": 50}, {"training.seconds": 60})
+    )
+    assert (plain.length, timed.length) == ("50", "those of 60 s")
+    assert (plain.share_done(5, 1e6), timed.share_done(5, 30.0), timed.share_done(1, 70.0)) == (0.1, 0.5, 1.0)
+
+
 def test_values_on_the_command_line_are_toml_or_text():
     assignments = ["a=1", "b=2.5", "c=true", "d=mlp", 'e="x"', "f=[1, 2]", "g=1e-3"]
     assert parse_changes(assignments) == {

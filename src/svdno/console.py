@@ -51,12 +51,12 @@ class Board(Progress):
 
     def follow_training(self, recipe: Recipe) -> Callable[[Epoch], None]:
         """Add a bar for a training; returns what to call after each epoch."""
-        task: TaskID = self.add_task(f"Train {recipe.label}", total=recipe.training.epochs, info="waiting", start=False)
+        task: TaskID = self.add_task(f"Train {recipe.label}", total=1.0, info="waiting", start=False)
 
         def advance(row: Epoch) -> None:
             self.start_task(task)
             info = f"loss {row.loss:.4f}  error {100 * row.validation_error:.2f} %"
-            self.update(task, completed=row.epoch, info=info)
+            self.update(task, completed=recipe.training.share_done(row.epoch, row.seconds), info=info)
 
         return advance
 

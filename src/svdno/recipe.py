@@ -111,6 +111,15 @@ class TrainingSettings:
         if not 0 <= self.average < 1:
             raise InputError(f"`average` must be at least 0 and below 1, got {self.average}. Use 0.999, or 0 for none.")
 
+    @property
+    def length(self) -> str:
+        """How long the training is, in words: its epochs, or the time it has."""
+        return f"those of {self.seconds:g} s" if self.seconds else str(self.epochs)
+
+    def share_done(self, epoch: int, seconds: float) -> float:
+        """How much of the training is over after so many epochs and seconds, from 0 to 1."""
+        return min(max(epoch / self.epochs, seconds / self.seconds if self.seconds else 0.0), 1.0)
+
 
 @dataclass(frozen=True)
 class Recipe:

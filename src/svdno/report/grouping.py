@@ -58,7 +58,7 @@ def _belongs(one: Found, group: list[Found]) -> bool:
         return strip(same_method[0].recipe) == strip(one.recipe)
     if any(other.home == one.home for other in group) and (one.planned or not same_equation):
         return True
-    return any(other.recipe.training.epochs == one.recipe.training.epochs for other in same_equation)
+    return any(other.recipe.training.length == one.recipe.training.length for other in same_equation)
 
 
 def _key(one: Found) -> tuple[str, str, int]:

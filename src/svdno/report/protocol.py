@@ -17,7 +17,7 @@ def tabulate_protocol(study: Study) -> Sheet:
         cells = (
             shorten(title),
             *(_join(_metrics(entries, key)) for key in ("split", "grid", "times")),
-            _join(entry.recipe.training.epochs for entry in entries),
+            _join(entry.recipe.training.length for entry in entries),
             _join(_metrics(entries, "seed")),
             *(_join(_environments(entries, key)) for key in ("device", "torch", "commit")),
         )
