@@ -24,7 +24,7 @@ class Grid:
         "cells"     x_j = lower + (j+inset) ℓ/n    cell centres, midpoint rule
         "periodic"  x_j = lower + j ℓ/n            the upper end is the lower one again, equal weights
     inset: of the first point, in steps, for "cells"; of every s-th centre it is 1/(2s), and the rule has other weights
-        at the ends, which make it exact for linear functions
+        at the ends, which make it exact for cubic functions (linear ones where there are fewer than 16 points)
     """
 
     shape: tuple[int, ...]
@@ -130,16 +130,21 @@ class Grid:
             weights[0] /= 2
             weights[-1] /= 2
         elif self.placement == "cells" and self.inset != 0.5:
-            weights[:2] += length / n * _end_correction(self.inset).to(weights)
-            weights[-2:] += length / n * _end_correction(1 - self.inset).to(weights).flip(0)
+            degree, reach = (3, 8) if n >= 16 else (1, 2)
+            weights[:reach] += length / n * _correct_end(self.inset, degree, reach).to(weights)
+            weights[-reach:] += length / n * _correct_end(1 - self.inset, degree, reach).to(weights).flip(0)
         return weights
 
 
-def _end_correction(inset: float) -> Float[Tensor, "2"]:
-    """What the first two points count more than 1, if the box begins `inset` steps before the first.
+def _correct_end(inset: float, degree: int, reach: int) -> Float[Tensor, " reach"]:
+    """What the first `reach` points count more than 1, if the box begins `inset` steps before the first.
 
-    Σ_i c_i (i + inset)^m = B_{m+1}(inset) / (m+1) for m = 0 and 1 takes the first two terms off the error of Σ_j f(x_j)
-    (Euler–Maclaurin, B the Bernoulli polynomials).
+    Σ_i c_i (i + inset)^m = B_{m+1}(inset) / (m+1) for m = 0 … degree takes as many terms off the error of Σ_j f(x_j)
+    (Euler–Maclaurin, B the Bernoulli polynomials). Of all such c the smallest: weights 1 + c_i stay positive.
     """
-    second = 1 / 12 - inset**2 / 2
-    return torch.tensor([inset - 0.5 - second, second], dtype=torch.float64)
+    x = inset
+    bernoulli = (x - 1 / 2, x**2 - x + 1 / 6, x**3 - 3 / 2 * x**2 + x / 2, x**4 - 2 * x**3 + x**2 - 1 / 30)
+    powers = torch.arange(degree + 1, dtype=torch.float64)
+    conditions = (torch.arange(reach, dtype=torch.float64) + inset) ** powers.unsqueeze(-1)
+    values = torch.tensor(bernoulli[: degree + 1], dtype=torch.float64) / (powers + 1)
+    return torch.linalg.pinv(conditions) @ values
