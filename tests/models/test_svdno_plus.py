@@ -104,7 +104,7 @@ def test_parameters_are_as_many_as_counted_by_hand():
     block = 65 * 64 + basis + 32 * 64 * 64 + 65 * 128 + 129 * 64
     project = 65 * 128 + 129 * 101 + basis + 32 * 64 * 101
     assert sum(p.numel() for p in model.parameters()) == stem + lift + 4 * block + project + 2 * 101
-    plane = SVDNOPlus(3, 1, 2, hidden_channels=64, frequencies=4)
+    plane = SVDNOPlus(3, 1, 2, hidden_channels=64, stem_channels=16)
     assert sum(p.numel() for p in plane.stem.parameters()) == 16 * (3 * 25 + 1) + 16 * (25 + 1)
 
 

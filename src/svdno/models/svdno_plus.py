@@ -23,9 +23,6 @@ from svdno.models.waves import Waves
 # Largest order of waves by dimension: 17, 61 and 63 of them.
 FREQUENCIES = {1: 8, 2: 5, 3: 3}
 
-# Channels of the stem beyond one dimension, where its second stencil costs more than a block.
-STEM_CHANNELS = 16
-
 # The branches of a block start at this share of their usual size, so that a deep model begins near P and Q alone.
 BRANCH = 0.2
 
@@ -94,7 +91,7 @@ class SVDNOPlus(nn.Module):
     positional: of the H functions, those of x alone; by default half of them, or as many as there are waves
     output_kernel: whether the output has a kernel
     stem_taps: along each axis, of the two stencils over a that the lift sees; 0 for none, as clouds need it
-    stem_channels: of those; by default d in 1-D and 16 beyond
+    stem_channels: of those; by default d
     feed_forward: width of the MLP in a block over d, 0 for none
     orthogonality: "exact" (orthonormal on every input, up to a ridge), "penalty" (L_ortho joins the loss) or "none"
     placement: of the grid; "periodic" ones are treated as circles
@@ -122,7 +119,7 @@ class SVDNOPlus(nn.Module):
         truncation: int | None = None,
     ) -> None:
         frequencies = FREQUENCIES.get(dim, 0) if frequencies is None else frequencies
-        stem_channels = (hidden_channels if dim == 1 else STEM_CHANNELS) if stem_channels is None else stem_channels
+        stem_channels = hidden_channels if stem_channels is None else stem_channels
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         _check_arguments(arguments)
         super().__init__()
