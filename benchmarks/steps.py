@@ -3,8 +3,8 @@
     python benchmarks/steps.py allen-cahn:svdno-plus allen-cahn:fno-tuned [-o results/steps-h200.json]
     python benchmarks/steps.py darcy:svdno-plus --set training.precision=bf16 --set model.feed_forward=0
 
-The step is that of the training loop, on random fields of the recipe's shapes. Besides, the seconds that compiling takes
-until the step has settled, and the latency of one sample, as it is and recorded. On a CPU one can see that it works.
+The step is that of the training loop, on random fields of the recipe's shapes. Besides, the seconds that it takes to
+compile and settle, and the latency of one sample, as it is and recorded. On a CPU one can see that it works.
 """
 
 import argparse
