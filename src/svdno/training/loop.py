@@ -181,6 +181,9 @@ def _compile(module: nn.Module, settings: TrainingSettings, on_gpu: bool) -> Cal
         return module
     # Where Triton runs the LSTMs, none of them is called that would have to be unrolled.
     torch._dynamo.config.allow_rnn = lstm_triton.COMPILES
+    # What the first layers give costs less to compute again in the backward pass than to keep until then.
+    torch._functorch.config.ban_recompute_used_far_apart = False
+    torch._functorch.config.ban_recompute_long_fusible_chains = False
     return torch.compile(module)
 
 
