@@ -103,6 +103,9 @@ training = {{weight_decay = 0.5}}
         top.write_text(f'extends = "{table}"\n{wrong}')
         with pytest.raises(InputError, match=message):
             read_table(str(top))
+    top.write_text(f'extends = "{top}"')
+    with pytest.raises(InputError, match="extends itself"):
+        read_table(str(top))
 
 
 def test_tables_hold_the_methods_of_the_paper_trivial_ones_and_beyond_a_laptop_peers():

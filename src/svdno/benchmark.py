@@ -102,27 +102,40 @@ def bundled_tables() -> list[str]:
 def read_table(name: str) -> Table:
     """Read a table by its bundled name or from a TOML file."""
     tree = _read_tree(name)
-    for key, known in (("equations", tuple(EQUATIONS)), ("set", (*EQUATIONS, "all"))):
-        for equation in tree.get(key, []):
-            choose(key, equation, known)
+    for equation in _take(tree, "equations", list):
+        choose("equations", equation, tuple(EQUATIONS))
+    for equation in (settings := _take(tree, "set", dict)):
+        choose("set", equation, (*EQUATIONS, "all"))
+        _take(settings, equation, dict)
     if not isinstance(tree.get("methods"), dict) or not tree["methods"]:
         raise InputError(f"{name} needs a table [methods.NAME] for each of its rows.")
-    methods, rows = tree["methods"], tree.pop("rows", list(tree["methods"]))
+    methods, rows = tree["methods"], _take(tree, "rows", list) or list(tree["methods"])
+    tree.pop("rows", None)
     for row in rows:
         choose("rows", row, tuple(methods))
     tree["methods"] = {row: build_settings(Method, methods[row], f"methods.{row}") for row in rows}
     return build_settings(Table, tree, name)
 
 
-def _read_tree(name: str) -> dict[str, Any]:
+def _take(tree: dict[str, Any], key: str, kind: type) -> Any:
+    """The list or table of this name, empty where there is none."""
+    value = tree.get(key, kind())
+    if not isinstance(value, kind):
+        raise InputError(f"`{key}` must be {'a list' if kind is list else 'a table'}, got {value!r}.")
+    return value
+
+
+def _read_tree(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
     """What the file says, on top of the table it extends."""
+    if name in above:
+        raise InputError(f"the table {name} extends itself, by way of {', '.join(above)}.")
     path = Path(str(BUNDLED / f"{name}.toml")) if name in bundled_tables() else Path(name)
     if not path.is_file():
         raise InputError(f"no table {name!r}: not a file, and not one of the bundled {', '.join(bundled_tables())}.")
     tree = read_toml(path)
     if "extends" not in tree:
         return tree
-    return _merge(_read_tree(tree.pop("extends")), tree)
+    return _merge(_read_tree(str(tree.pop("extends")), (*above, name)), tree)
 
 
 def _merge(base: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
