@@ -99,6 +99,13 @@ def test_mistakes_are_named(old, new, message, tmp_path):
         read_recipe(path)
 
 
+def test_a_recipe_that_extends_itself_is_named(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(f'extends = "{path}"')
+    with pytest.raises(InputError, match="extends itself"):
+        read_recipe(path)
+
+
 def test_an_unknown_recipe_lists_the_known_ones():
     with pytest.raises(InputError, match=r"no recipe 'dmeo'.*demo, demo-fno"):
         read_recipe("dmeo")

@@ -201,11 +201,14 @@ def _read_file(name: str | Path) -> dict[str, Any]:
     return read_toml(path)
 
 
-def _extend(tree: dict[str, Any]) -> dict[str, Any]:
+def _extend(tree: dict[str, Any], above: tuple[str, ...] = ()) -> dict[str, Any]:
     """The recipe that a tree extends, with what the tree says in its place."""
     if "extends" not in tree:
         return tree
-    merged = _extend(_read_file(tree.pop("extends")))
+    name = str(tree.pop("extends"))
+    if name in above:
+        raise InputError(f"the recipe {name} extends itself, by way of {', '.join(above)}.")
+    merged = _extend(_read_file(name), (*above, name))
     for key, value in tree.items():
         merge = isinstance(value, dict) and key != "model"
         merged[key] = {**merged.get(key, {}), **value} if merge else value
