@@ -99,7 +99,14 @@ training = {{weight_decay = 0.5}}
     before, after = below[1].recipe, above[0].recipe
     assert (after.model, after.label, after.data.samples) == (before.model, before.label, before.data.samples)
     assert (after.training.weight_decay, after.training.patience, after.data.parameters["max_mode"]) == (0.5, 7, 4)
-    for wrong, message in [('rows = ["fmo"]', "`rows` must be"), ("[set.allen]\nx = 1", "`set` must be")]:
+    wrongs = {
+        'rows = ["fmo"]': "`rows` must be one of",
+        "rows = 3": "`rows` must be a list, got 3",
+        "set = 3": "`set` must be a table, got 3",
+        "set = {darcy = 3}": "`darcy` must be a table, got 3",
+        "[set.allen]\nx = 1": "`set` must be one of",
+    }
+    for wrong, message in wrongs.items():
         top.write_text(f'extends = "{table}"\n{wrong}')
         with pytest.raises(InputError, match=message):
             read_table(str(top))
