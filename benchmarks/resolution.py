@@ -52,6 +52,8 @@ def main() -> None:
         if read_recipe(run / "recipe.toml").data.space_stride % 4 == 0:
             record["runs"][str(run.relative_to(arguments.folder))] = measure(run)
             Console().print(run, record["runs"][str(run.relative_to(arguments.folder))])
+    if not record["runs"]:
+        parser.error(f"no finished run below {arguments.folder} whose data were thinned out fourfold.")
     if arguments.output:
         arguments.output.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
