@@ -94,7 +94,7 @@ def _run(lstm: nn.LSTM, z: Tensor) -> Tensor:
     return h
 
 
-def append_constant(h: Float[Tensor, "batch n features"], extra: int) -> Float[Tensor, "batch n more"]:
+def append_constant(h: Float[Tensor, "*nets batch n features"], extra: int) -> Float[Tensor, "*nets batch n more"]:
     """`extra` further features: one that is 1 and others that are 0."""
     constant = F.pad(h.new_ones(1), (0, extra - 1))
     return torch.cat([h, constant.expand(*h.shape[:-1], -1)], dim=-1)
