@@ -46,6 +46,20 @@ def test_a_mirrored_line_of_nodes_is_reversed_and_a_periodic_one_keeps_its_first
         assert batch.inputs.flatten().tolist() == expected
 
 
+def test_every_other_cell_is_swapped_but_not_mirrored():
+    """Its mirror image would lie between the points."""
+    equation = EQUATIONS["darcy"](points=8)
+    grid = equation.grid.strided(2)
+    moves = Symmetries(["equation"], grid, equation)
+    field = torch.rand(16, *grid.shape, 1)
+    moved = moves.move(Batch(field, field, torch.ones(16)), moves.draw(16, seed=0, epoch=1)).inputs
+    same = (moved == field).flatten(1).all(dim=1)
+    swapped = (moved == field.transpose(1, 2)).flatten(1).all(dim=1)
+    assert same.any()
+    assert swapped.any()
+    assert (same | swapped).all()
+
+
 def test_draws_depend_on_seed_and_epoch_alone():
     moves = Symmetries(["shift"], Grid.unit((8,), "periodic"))
     assert torch.equal(moves.draw(5, seed=1, epoch=2), moves.draw(5, seed=1, epoch=2))
@@ -76,6 +90,11 @@ def test_a_model_that_saw_waves_in_one_place_knows_them_elsewhere_if_shifted():
             "needs data that name their equation. Name the symmetries: shift, mirror, swap",
         ),
         (["shift"], Grid.unit((8,)), "needs a periodic grid, and this one has nodes"),
+        (
+            ["mirror"],
+            Grid.unit((8,), "cells").strided(2),
+            "the first of these lies 0.25 steps from it, the last 0.75. Use a stride of 1, or leave it out",
+        ),
         (["swap"], Grid.unit((8, 9)), r"needs a square grid, and this one has the shape \(8, 9\)"),
     ],
 )

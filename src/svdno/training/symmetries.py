@@ -18,14 +18,23 @@ class Symmetries:
     They hold for scalar fields: the components of a vector would have to turn with the points.
 
     names: "shift" (along periodic axes), "mirror" (each axis, or not), "swap" (of two equal axes, or not), or
-        "equation" for those that the equation has
+        "equation" for those that the equation has; of every s-th cell centre the mirror image lies elsewhere, so there
+        it is without "mirror"
     grid: of the samples
     equation: that they solve, where it is known
     """
 
     def __init__(self, names: Sequence[str], grid: Grid, equation: Any | None = None) -> None:
         self.grid = grid
-        self.names = {name for given in names for name in (_ask(equation) if given == "equation" else (given,))}
+        self.names = {name for name in names if name != "equation"}
+        lopsided = grid.placement == "cells" and grid.inset != 0.5
+        if "mirror" in self.names and lopsided:
+            raise InputError(
+                'the symmetry "mirror" needs points that lie as far from one end as from the other; the first of these '
+                f"lies {grid.inset:g} steps from it, the last {1 - grid.inset:g}. Use a stride of 1, or leave it out."
+            )
+        if "equation" in names:
+            self.names |= set(_ask(equation)) - ({"mirror"} if lopsided else set())
         if "shift" in self.names and grid.placement != "periodic":
             raise InputError(f'the symmetry "shift" needs a periodic grid, and this one has {grid.placement}.')
         if "swap" in self.names and not (grid.dim == 2 and grid.shape[0] == grid.shape[1]):
