@@ -108,6 +108,14 @@ def test_a_recorded_prediction_is_the_prediction_also_with_new_weights(name):
         torch.testing.assert_close(predict(a), surrogate.predict(a), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["svdno-plus", "fno"])
+def test_least_squares_at_the_end_lowers_the_error(name):
+    errors = []
+    trained(replace(SETTINGS, refit=True), name, on_epoch=lambda row: errors.append(row.validation_error))
+    assert len(errors) == SETTINGS.epochs + 1
+    assert errors[-1] < 0.9 * min(errors[:-1])
+
+
 class PowerCut(BaseException):
     """Nothing may catch this."""
 

@@ -49,6 +49,14 @@ def train_with_cuts(path: Path, cuts: list[int], settings=SETTINGS, name="svdno"
     return weights(surrogate), [replace(row, seconds=0.0) for row in history]
 
 
+def test_a_training_cut_off_before_its_last_solve_ends_with_the_same_bits(tmp_path):
+    settings = replace(SETTINGS, refit=True)
+    whole = train_with_cuts(tmp_path / "whole", [], settings, "svdno-plus")
+    cut = train_with_cuts(tmp_path / "cut", [settings.epochs + 1], settings, "svdno-plus")
+    assert torch.equal(whole[0], cut[0])
+    assert whole[1] == cut[1]
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
 @pytest.mark.parametrize(("name", "arguments"), [("svdno", {}), ("svdno", {"singular_net": "lstm"}), ("fno", {})])
 def test_a_training_cut_off_twice_ends_with_the_same_bits(tmp_path, name, arguments, optimizer):

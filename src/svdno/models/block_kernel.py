@@ -119,14 +119,21 @@ class BlockKernel(nn.Module):
 
     def forward(self, bases: BlockBases) -> Float[Tensor, "batch out_channels y"]:
         """The matrices A of each input with (K v)(z) = Σ_k φ_k(z) R_k ∫ψ_k v = A y(z)."""
-        M = bases.projected[1, ..., : self.blocks.shape[-1]].mT
-        with torch.autocast(M.device.type, enabled=False):
-            if bases.maps is not None:
-                M = M @ bases.maps[1].mT
+        with torch.autocast(bases.y.device.type, enabled=False):
+            M = self._project(bases)
             A = self._apply_blocks(M) if self.truncation is None else self._truncate(M, bases)
             if bases.maps is not None:
                 A = A @ bases.maps[0]
             return (A @ bases.coefficients[0]).to(self.blocks.dtype)
+
+    def features(self, bases: BlockBases) -> Float[Tensor, "batch n products"]:
+        """φ_k(z) ∫ψ_k v_e for each k and e, in that order: K v is linear in them, and the R_k are the weights."""
+        return torch.einsum("bnk,bek->bnke", bases.functions(0), self._project(bases).double()).flatten(2)
+
+    def _project(self, bases: BlockBases) -> Float[Tensor, "batch channels features"]:
+        """M = ∫ v ψᵀ."""
+        M = bases.projected[1, ..., : self.blocks.shape[-1]].mT
+        return M if bases.maps is None else M @ bases.maps[1].mT
 
     def _apply_blocks(self, M: Tensor) -> Tensor:
         return torch.einsum("kce,bek->bck", self.blocks, M.to(self.blocks.dtype)).to(M.dtype)

@@ -13,6 +13,7 @@ from svdno.models.aligned_linear import AlignedLinear
 from svdno.models.grid_model import GridModel
 from svdno.models.input_linear import InputLinear
 from svdno.models.inputs import Samples, check_counts
+from svdno.models.linear_output import LinearOutput
 
 
 class SpectralConvolution(nn.Module):
@@ -64,7 +65,7 @@ def _mix_channels(
     return torch.einsum("b...c,...cd->b...d", spectrum, block)
 
 
-class FNO(GridModel):
+class FNO(LinearOutput, GridModel):
     """Fourier neural operator; the defaults are PDENNEval's.
 
     in_channels, out_channels: components of a and u

@@ -1,4 +1,4 @@
-"""SVD-NO+: residual blocks around a block SVD kernel with orthonormal, latent-conditioned bases."""
+"""SVD-NO+: residual blocks around a block SVD kernel with latent-conditioned bases."""
 
 from copy import deepcopy
 from math import sqrt
@@ -15,6 +15,7 @@ from svdno.models.aligned_linear import AlignedLinear, missing
 from svdno.models.block_kernel import BlockBases, BlockBasis, BlockKernel
 from svdno.models.input_linear import InputLinear
 from svdno.models.inputs import Samples, check_counts, read_samples
+from svdno.models.linear_output import LinearOutput
 from svdno.models.local_stencil import LocalStencil
 from svdno.models.moments import expand
 from svdno.models.svd_kernel import KernelSVD
@@ -76,8 +77,8 @@ def _join(v: Float[Tensor, "batch n d"], x: Float[Tensor, "#batch n waves"]) -> 
     return torch.cat([v, x.to(v.dtype).expand(len(v), -1, -1)], dim=-1)
 
 
-class SVDNOPlus(nn.Module):
-    """Neural operator a ↦ u with kernels κ_t(z,z′) = Σ_k φ_k(z) R_k^t ψ_k(z′) of orthonormal learned functions.
+class SVDNOPlus(LinearOutput):
+    """Neural operator a ↦ u with kernels κ_t(z,z′) = Σ_k φ_k(z) R_k^t ψ_k(z′) of learned functions.
 
     v⁰ = P(γ(x), a, stem(a));  T blocks, see `Block`;  u = S a + Q(v^T) + K v^T with one more kernel K
 
@@ -93,7 +94,8 @@ class SVDNOPlus(nn.Module):
     stem_taps: along each axis, of the two stencils over a that the lift sees; 0 for none, as clouds need it
     stem_channels: of those; by default d
     feed_forward: width of the MLP in a block over d, 0 for none
-    orthogonality: "exact" (orthonormal on every input, up to a ridge), "penalty" (L_ortho joins the loss) or "none"
+    orthogonality: of the functions while the model is trained: "exact" (orthonormal on every input, up to a ridge),
+        "penalty" (L_ortho joins the loss) or "none"; `svd` finds the orthonormal ones of any kernel
     placement: of the grid; "periodic" ones are treated as circles
     sensors: points of the trained grid along each axis, whose spacing is that of the stem's taps
     truncation: keep only this many leading triplets on each input; set by `truncated`
@@ -113,7 +115,7 @@ class SVDNOPlus(nn.Module):
         stem_taps: int = 5,
         stem_channels: int | None = None,
         feed_forward: int = 2,
-        orthogonality: str = "exact",
+        orthogonality: str = "none",
         placement: str = "nodes",
         sensors: tuple[int, ...] | list[int] | None = None,
         truncation: int | None = None,
@@ -171,6 +173,29 @@ class SVDNOPlus(nn.Module):
         """Evaluate u and, from the same pass, the penalty that training adds: L_ortho, or 0 where there is none."""
         u, bases = self._evaluate(self._read(a, points, weights))
         return u, _orthogonality(bases) if self.arguments["orthogonality"] == "penalty" else u.new_zeros(())
+
+    def output_features(
+        self, a: Tensor, points: Tensor | None = None, weights: Tensor | None = None
+    ) -> tuple[Tensor, Float[Tensor, "batch n features"]]:
+        """u, and at each point all that it is linear in: the last hidden layer, 1, a, and what the last kernel sees."""
+        samples = self._read(a, points, weights)
+        with self.watch_last() as seen:
+            u, bases = self._evaluate(samples)
+        parts = [seen[0], samples.a]
+        if self.output_kernel is not None:
+            parts.append(self.output_kernel.features(bases[-1]).to(u.dtype))
+        return u, torch.cat(parts, dim=-1)
+
+    @torch.no_grad()
+    def change_output(self, change: Float[Tensor, "features out_channels"]) -> None:
+        """Add to the weights of `output_features`."""
+        hidden, in_channels = self.last.in_features + 1, self.arguments["in_channels"]
+        of_hidden, of_input, of_kernel = change.tensor_split([hidden, hidden + in_channels])
+        super().change_output(of_hidden)
+        self.skip.weight.add_(of_input.mT)
+        if self.output_kernel is not None:
+            blocks = self.output_kernel.blocks
+            blocks.add_(of_kernel.unflatten(0, (len(blocks), -1)).mT)
 
     def orthogonality(
         self, a: Tensor, points: Tensor | None = None, weights: Tensor | None = None

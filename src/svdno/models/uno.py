@@ -15,6 +15,7 @@ from svdno.models.fno import SpectralConvolution
 from svdno.models.grid_model import GridModel
 from svdno.models.input_linear import InputLinear
 from svdno.models.inputs import Samples, check_counts
+from svdno.models.linear_output import LinearOutput
 
 # After the lift and after each block: n / f points along each axis, f × d channels.
 FACTORS = (1, 2, 4, 4, 2, 1)
@@ -68,7 +69,7 @@ def _weigh_neighbours(n: int, m: int, like: Tensor) -> Float[Tensor, "m n"]:
     return (tents / tents.sum(dim=1, keepdim=True)).to(like.dtype)
 
 
-class UNO(GridModel):
+class UNO(LinearOutput, GridModel):
     """U-shaped neural operator: grids of n → n/2 → n/4 → n/4 → n/2 → n points, with skips between equal grids.
 
     in_channels, out_channels: components of a and u

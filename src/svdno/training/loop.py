@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,6 +22,7 @@ from svdno.training.capture import Replayed
 from svdno.training.distributed import processes, rank, sum_over_processes
 from svdno.training.losses import Objective
 from svdno.training.muon import Muon
+from svdno.training.refit import check_refit, refit
 from svdno.training.schedules import Clock, limited_rate
 from svdno.training.state import Epoch, TrainingState
 from svdno.training.surrogate import Surrogate
@@ -30,6 +32,9 @@ OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "muon": Muon
 
 # So many times the samples of a step are validated at once: nothing of them is kept for a backward pass.
 VALIDATION = 2
+
+# Points of the samples whose features are formed at once.
+REFIT_POINTS = 65_536
 
 # A loss this many times its smallest value so far has exploded.
 EXPLOSION = 1e3
@@ -56,6 +61,8 @@ def train(
         raise InputError(
             f"`batch_size` must not exceed the {len(training_set)} training samples, got {settings.batch_size}."
         )
+    if settings.refit:
+        check_refit(surrogate.model)
     if settings.seconds and processes() > 1:
         raise InputError("`seconds` needs one process: the clocks of several differ. Use `epochs`.")
     with _arithmetic(settings, surrogate.device):
@@ -121,8 +128,22 @@ def _train(
             saved = perf_counter()
         on_epoch(state.history[-1])
     model.load_state_dict(state.best_weights)
+    if settings.refit:
+        error = _refit(objective, fitted, held_out, settings)
+        state.history.append(Epoch(len(state.history) + 1, 0.0, error, 0.0, error, error, clock.seconds))
+        on_epoch(state.history[-1])
     model.eval()
     return state.history
+
+
+def _refit(objective: Objective, fitted: Batches, held_out: Batches, settings: TrainingSettings) -> float:
+    """The validation error once the weights that the output is linear in are those of least squares."""
+    plain = replace(settings, precision="fp32", compile=False)
+    size = max(1, min(settings.batch_size, REFIT_POINTS // prod(fitted.data.grid.shape)))
+    validate = _build_validation(objective, objective.model, plain)
+    mine = torch.arange(len(fitted.data)).split(size)[rank() :: processes()]
+    with _arithmetic(plain, fitted.surrogate.device):
+        return refit(objective, lambda: fitted.fetch(mine), lambda: _measure(held_out, validate, size))
 
 
 def _build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

@@ -1,0 +1,93 @@
+"""The weights that a model's output is linear in, found by least squares where its training leaves them.
+
+Of a trained model u = Θᵀ f (see `LinearOutput`), with R_i the error of sample i, the change D of Θ with the smallest
+Σ_i ‖R_i − f_i D‖/‖u_i‖ is that of Σ_i w_i ‖R_i − f_i D‖² with w_i = 1/(‖u_i‖ ‖R_i − f_i D‖). So the normal equations
+are solved with the weights of the errors as they are, then with those that are left. What only weak features can tell
+is out of reach for steps of the size of a learning rate; here it is a matter of digits, of which float64 has enough.
+"""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from svdno.errors import InputError
+from svdno.models.linear_output import LinearOutput
+from svdno.training.batches import Batch
+from svdno.training.distributed import sum_over_processes
+from svdno.training.losses import Objective
+
+# Times that the normal equations are solved.
+ROUNDS = 2
+
+# Points of a sample that take part, at most.
+POINTS = 256
+
+# Candidates for the ridge, as a share of the diagonal; that of the smallest validation error is taken.
+RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
+
+
+def check_refit(model: torch.nn.Module) -> LinearOutput:
+    """The model, if there is something to solve for."""
+    if not isinstance(model, LinearOutput):
+        raise InputError(
+            "training.refit needs a model that ends in a linear layer, which least squares can find: svdno-plus, fno "
+            f"or uno, got {type(model).__name__}."
+        )
+    return model
+
+
+@torch.no_grad()
+def refit(objective: Objective, batches: Callable[[], Iterable[Batch]], validate: Callable[[], float]) -> float:
+    """Change the model in place as long as that lowers the validation error, which is returned.
+
+    batches: the training samples, this process's share of them, anew with each call
+    validate: validation error of the model as it is at the moment
+    """
+    model = check_refit(objective.model)
+    best, weights = validate(), _copy(model)
+    for _ in range(ROUNDS):
+        gram, target = _normal_equations(objective, batches())
+        start = _copy(model)
+        for change in _solve(gram, target):
+            model.load_state_dict(start)
+            model.change_output(change.to(next(model.parameters()).dtype))
+            error = validate()
+            if error < best:
+                best, weights = error, _copy(model)
+        model.load_state_dict(weights)
+    return best
+
+
+def _copy(model: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def _normal_equations(
+    objective: Objective, batches: Iterable[Batch]
+) -> tuple[Float[Tensor, "features features"], Float[Tensor, "features out_channels"]]:
+    """Σ_i w_i f_i f_iᵀ and Σ_i w_i f_i R_i, in float64."""
+    model, generator = check_refit(objective.model), torch.Generator().manual_seed(0)
+    sums: list[Tensor] = []
+    for a, truth, norms in batches:
+        u, f = model.output_features(a, objective.points, objective.weights)
+        errors = objective.errors(u, truth, norms).double().clamp_min(torch.finfo(torch.float64).tiny)
+        roots = (norms.double().square() * errors).rsqrt()[:, None, None]
+        some = torch.randperm(f.shape[1], generator=generator)[:POINTS].to(f.device)
+        f = (roots * f[:, some].double()).flatten(0, 1)
+        R = (roots * (truth - u).flatten(1, -2)[:, some].double()).flatten(0, 1)
+        parts = f.mT @ f, f.mT @ R
+        sums = [total + part for total, part in zip(sums, parts, strict=True)] if sums else list(parts)
+    gram, target = (sum_over_processes(total) for total in sums)
+    return gram, target
+
+
+def _solve(gram: Tensor, target: Tensor) -> Iterable[Float[Tensor, "features out_channels"]]:
+    """The solutions for all ridges; features that are nowhere have no influence."""
+    size = gram.diagonal().sqrt()
+    scale = torch.where(size > 0, 1 / size, 0.0).unsqueeze(-1)
+    values, vectors = torch.linalg.eigh(scale * gram * scale.mT)
+    projected = vectors.mT @ (scale * target)
+    for ridge in RIDGES:
+        yield scale * (vectors @ (projected / (values.clamp_min(0) + ridge).unsqueeze(-1)))
