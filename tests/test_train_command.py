@@ -118,7 +118,14 @@ def test_a_model_can_be_evaluated_on_other_data(tmp_path):
 
 
 def test_two_processes_train_like_one(tmp_path):
-    recipe = ["train", "allen-cahn/laptop", *TINY, "--set=training.epochs=3", "--device=cpu"]
+    recipe = [
+        "train",
+        "allen-cahn/laptop",
+        *TINY,
+        "--set=training.epochs=3",
+        "--set=training.refit=true",
+        "--device=cpu",
+    ]
     together = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "svdno")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for batch in (8, 31):  # the second leaves a last batch of one sample, which one process goes without
@@ -157,6 +164,10 @@ def test_a_process_that_dies_ends_the_others(tmp_path):
         (["train", "--resume", "nowhere"], "no run in nowhere"),
         (["train", "demo", "--set=training.batch_size=5000"], "must not exceed the 819 training samples"),
         (["train", "demo", "--set=training.precision=fp8"], "must be one of 'fp32', 'tf32', 'bf16', got 'fp8'"),
+        (
+            ["train", "allen-cahn/laptop", "--set=training.refit=true", "--set=model={name='unet'}"],
+            "training.refit needs a model that ends in a linear layer",
+        ),
         (["train", "demo", "--set=training.patience=-1"], "`patience` must be at least 0"),
         (["train", "demo", "--set=data.file=nothing.h5"], "nothing.h5 cannot be read as HDF5: No such file"),
         (["train", "demo", "--device=tpu"], "must be one of 'auto', 'cpu', 'cuda', got 'tpu'"),

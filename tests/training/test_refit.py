@@ -16,7 +16,7 @@ from tests.training.problems import SMALL, make_data, make_surrogate
 
 SETTINGS = TrainingSettings(epochs=3, batch_size=8, learning_rate=3e-3, refit=True)
 MODELS = [("svdno-plus", {"orthogonality": o}) for o in ("none", "penalty", "exact")]
-MODELS += [("svdno-plus", {"output_kernel": False}), ("fno", {}), ("uno", {})]
+MODELS += [("svdno-plus", {"output_kernel": False}), ("svdno", {}), ("fno", {}), ("uno", {})]
 
 
 def prepare(name="svdno-plus", **arguments):

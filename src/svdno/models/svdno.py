@@ -15,11 +15,12 @@ from svdno.models.aligned_linear import AlignedLinear
 from svdno.models.dense_kernel import DenseKernel
 from svdno.models.input_linear import InputLinear
 from svdno.models.inputs import Samples, check_counts, read_samples
+from svdno.models.linear_output import LinearOutput
 from svdno.models.singular_nets import SingularFunctions, build_trunk
 from svdno.models.svd_kernel import KernelSVD, SVDKernel
 
 
-class SVDNO(nn.Module):
+class SVDNO(LinearOutput):
     """Neural operator a ↦ u whose integral kernels are κ(z,z′) = Φ(z) Σ Ψ(z′)ᵀ with z = (x, a(x)).
 
     v⁰ = P(z);  v^{t+1} = γ(W^t v^t + Φ(z) Σ^t ∫ Ψ(z′)ᵀ v^t(z′) dx′), t = 0 … T−1;  u = Q(v^T)       (Eqs. 1–7)

@@ -139,9 +139,10 @@ def _train(
 def _refit(objective: Objective, fitted: Batches, held_out: Batches, settings: TrainingSettings) -> float:
     """The validation error once the weights that the output is linear in are those of least squares."""
     plain = replace(settings, precision="fp32", compile=False)
-    size = max(1, min(settings.batch_size, REFIT_POINTS // prod(fitted.data.grid.shape)))
+    samples, points = len(fitted.data), prod(fitted.data.grid.shape)
+    size = max(1, min(settings.batch_size, REFIT_POINTS // points, samples // processes()))
     validate = _build_validation(objective, objective.model, plain)
-    mine = torch.arange(len(fitted.data)).split(size)[rank() :: processes()]
+    mine = torch.arange(samples).split(size)[rank() :: processes()]
     with _arithmetic(plain, fitted.surrogate.device):
         return refit(objective, lambda: fitted.fetch(mine), lambda: _measure(held_out, validate, size))
 

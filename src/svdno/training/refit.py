@@ -32,8 +32,8 @@ def check_refit(model: torch.nn.Module) -> LinearOutput:
     """The model, if there is something to solve for."""
     if not isinstance(model, LinearOutput):
         raise InputError(
-            "training.refit needs a model that ends in a linear layer, which least squares can find: svdno-plus, fno "
-            f"or uno, got {type(model).__name__}."
+            "training.refit needs a model that ends in a linear layer, which least squares can find: svdno, "
+            f"svdno-plus, fno or uno, got {type(model).__name__}."
         )
     return model
 
