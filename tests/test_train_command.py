@@ -130,7 +130,7 @@ def test_two_processes_train_like_one(tmp_path):
         assert ours[:-3] == pytest.approx(theirs[:-3], rel=1e-6)
         assert ours[-3:] == pytest.approx(
             theirs[-3:], rel=1e-3
-        )  # least squares, to which small differences matter more
+        )  # least squares, where small differences grow
 
 
 def read_losses(run: Path) -> list[float]:
