@@ -128,9 +128,7 @@ def test_two_processes_train_like_one(tmp_path):
         svdno(*recipe, size, "-o", f"two-{batch}", cwd=tmp_path, launcher=together, env=environment)
         ours, theirs = (read_losses(tmp_path / f"{name}-{batch}") for name in ("two", "one"))
         assert ours[:-3] == pytest.approx(theirs[:-3], rel=1e-6)
-        assert ours[-3:] == pytest.approx(
-            theirs[-3:], rel=1e-3
-        )  # least squares, where small differences grow
+        assert ours[-3:] == pytest.approx(theirs[-3:], rel=1e-3)  # least squares, where small differences grow
 
 
 def read_losses(run: Path) -> list[float]:

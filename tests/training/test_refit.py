@@ -41,7 +41,8 @@ def test_the_output_is_linear_in_the_weights_of_its_features(name, arguments):
         torch.testing.assert_close(model(a, *where).flatten(1, -2), u.flatten(1, -2) + f @ change)
 
 
-def test_a_teacher_with_other_last_weights_is_found():
+def test_a_teacher_with_other_last_weights_is_found(monkeypatch):
+    monkeypatch.setattr(refitting, "GRID_ERROR", 0.0)
     data, surrogate, objective, batches = prepare()
     teacher = make_surrogate("svdno-plus", data)
     teacher.model.double()
@@ -49,14 +50,14 @@ def test_a_teacher_with_other_last_weights_is_found():
     teacher.model.change_output(0.1 * torch.randn(f.shape[-1], u.shape[-1], dtype=torch.float64))
     taught = replace(data, outputs=teacher.predict(data.inputs))
     samples = Batches(surrogate, taught)
-    error = refit(objective, lambda: samples.in_order(16), lambda: measure(surrogate, taught))
+    error = refit(surrogate, objective, lambda: samples.in_order(16), lambda: measure(surrogate, taught))
     assert error == measure(surrogate, taught) < 1e-7
 
 
 def test_the_solution_is_that_of_weighted_least_squares(monkeypatch):
     _, surrogate, objective, batches = prepare("fno", projection_channels=6)
     monkeypatch.setattr(refitting, "RIDGES", (0.0,))
-    gram, target = refitting._normal_equations(objective, batches())
+    gram, target = refitting._normal_equations(surrogate.model, objective, batches(), None)
     (found,) = refitting._solve(gram, target)
     rows = []
     for a, truth, norms in batches():
@@ -68,18 +69,38 @@ def test_the_solution_is_that_of_weighted_least_squares(monkeypatch):
     torch.testing.assert_close(found, torch.linalg.lstsq(f, R).solution, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("name", ["svdno-plus", "fno"])
+def test_what_a_feature_owes_to_the_grid_is_its_ridge(name):
+    _, surrogate, objective, batches = prepare(name)
+    model, grid = surrogate.model, surrogate.grid.strided(2)
+    plain, _ = refitting._normal_equations(model, objective, batches(), None)
+    ridged, _ = refitting._normal_equations(model, objective, batches(), refitting.find_coarse(surrogate))
+    squares = 0
+    for a, truth, norms in batches():
+        u, f = model.output_features(a, objective.points, objective.weights)
+        change = f[:, ::2] - model.output_features(a[:, ::2], *surrogate.locate(grid))[1]
+        weights = 1 / (norms * ((truth - u) * objective.scale).flatten(1).norm(dim=1))
+        squares = squares + 2 * (weights[:, None, None] * change.square()).sum(dim=(0, 1))
+    torch.testing.assert_close(ridged - plain, torch.diag(squares / 64), rtol=1e-6, atol=1e-9)
+
+
+def test_a_grid_that_has_no_coarser_one_is_solved_without():
+    assert refitting.find_coarse(make_surrogate("fno", make_data(n=15))) is None  # an odd number of points
+    assert refitting.find_coarse(make_surrogate("fno", make_data(n=8))) is None  # too few for its modes
+
+
 def test_points_beyond_a_limit_are_drawn(monkeypatch):
     data, surrogate, objective, batches = prepare()
     monkeypatch.setattr(refitting, "POINTS", 8)
     before = measure(surrogate, data)
-    assert refit(objective, batches, lambda: measure(surrogate, data)) < 0.5 * before
+    assert refit(surrogate, objective, batches, lambda: measure(surrogate, data)) < 0.5 * before
 
 
 def test_what_does_not_help_is_not_kept():
     _, surrogate, objective, batches = prepare()
     before = {name: tensor.clone() for name, tensor in surrogate.model.state_dict().items()}
     errors = iter([1.0] + [2.0] * refitting.ROUNDS * len(refitting.RIDGES))
-    assert refit(objective, batches, lambda: next(errors)) == 1.0
+    assert refit(surrogate, objective, batches, lambda: next(errors)) == 1.0
     assert all(torch.equal(tensor, before[name]) for name, tensor in surrogate.model.state_dict().items())
 
 

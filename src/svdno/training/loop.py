@@ -144,7 +144,9 @@ def _refit(objective: Objective, fitted: Batches, held_out: Batches, settings: T
     validate = _build_validation(objective, objective.model, plain)
     mine = torch.arange(samples).split(size)[rank() :: processes()]
     with _arithmetic(plain, fitted.surrogate.device):
-        return refit(objective, lambda: fitted.fetch(mine), lambda: _measure(held_out, validate, size))
+        return refit(
+            fitted.surrogate, objective, lambda: fitted.fetch(mine), lambda: _measure(held_out, validate, size)
+        )
 
 
 def _build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

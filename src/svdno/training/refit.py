@@ -4,6 +4,9 @@ Of a trained model u = Θᵀ f (see `LinearOutput`), with R_i the error of sampl
 Σ_i ‖R_i − f_i D‖/‖u_i‖ is that of Σ_i w_i ‖R_i − f_i D‖² with w_i = 1/(‖u_i‖ ‖R_i − f_i D‖). So the normal equations
 are solved with the weights of the errors as they are, then with those that are left. What only weak features can tell
 is out of reach for steps of the size of a learning rate; here it is a matter of digits, of which float64 has enough.
+
+Features change with the grid, and weights that tell samples apart by the last of their digits would make much of that.
+So each feature has a ridge of its own, a part of the squares of its change when every second point is left out.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,6 +20,7 @@ from svdno.models.linear_output import LinearOutput
 from svdno.training.batches import Batch
 from svdno.training.distributed import sum_over_processes
 from svdno.training.losses import Objective
+from svdno.training.surrogate import Surrogate
 
 # Times that the normal equations are solved.
 ROUNDS = 2
@@ -24,8 +28,11 @@ ROUNDS = 2
 # Points of a sample that take part, at most.
 POINTS = 256
 
-# Candidates for the ridge, as a share of the diagonal; that of the smallest validation error is taken.
-RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
+# Candidates for a ridge, as a share of the diagonal; that of the smallest validation error is taken.
+RIDGES = (1e-12, 1e-9, 1e-6)
+
+# Squares of a feature's error over those of its change when the spacing doubles: a rule of third order.
+GRID_ERROR = 1 / 64
 
 
 def check_refit(model: torch.nn.Module) -> LinearOutput:
@@ -39,16 +46,22 @@ def check_refit(model: torch.nn.Module) -> LinearOutput:
 
 
 @torch.no_grad()
-def refit(objective: Objective, batches: Callable[[], Iterable[Batch]], validate: Callable[[], float]) -> float:
+def refit(
+    surrogate: Surrogate,
+    objective: Objective,
+    batches: Callable[[], Iterable[Batch]],
+    validate: Callable[[], float],
+) -> float:
     """Change the model in place as long as that lowers the validation error, which is returned.
 
+    objective: of the surrogate
     batches: the training samples, this process's share of them, anew with each call
     validate: validation error of the model as it is at the moment
     """
-    model = check_refit(objective.model)
+    model, coarse = check_refit(surrogate.model), find_coarse(surrogate)
     best, weights = validate(), _copy(model)
     for _ in range(ROUNDS):
-        gram, target = _normal_equations(objective, batches())
+        gram, target = _normal_equations(model, objective, batches(), coarse)
         start = _copy(model)
         for change in _solve(gram, target):
             model.load_state_dict(start)
@@ -64,20 +77,40 @@ def _copy(model: torch.nn.Module) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
+def find_coarse(surrogate: Surrogate) -> tuple[Tensor, Tensor] | None:
+    """Every second point of the grid and their weights, where there are such and the model takes so few."""
+    try:
+        grid = surrogate.grid.strided(2)
+        points, weights = surrogate.locate(grid)
+        surrogate.model(points.new_zeros(1, *grid.shape, len(surrogate.input_fields)), points, weights)
+    except InputError:
+        return None
+    return points, weights
+
+
 def _normal_equations(
-    objective: Objective, batches: Iterable[Batch]
+    model: LinearOutput, objective: Objective, batches: Iterable[Batch], coarse: tuple[Tensor, Tensor] | None
 ) -> tuple[Float[Tensor, "features features"], Float[Tensor, "features out_channels"]]:
-    """Σ_i w_i f_i f_iᵀ and Σ_i w_i f_i R_i, in float64."""
-    model, generator = check_refit(objective.model), torch.Generator().manual_seed(0)
+    """Σ_i w_i f_i f_iᵀ, the ridges of the features included, and Σ_i w_i f_i R_i, in float64.
+
+    coarse: every second point and their weights, if they are known
+    """
+    generator = torch.Generator().manual_seed(0)
     sums: list[Tensor] = []
     for a, truth, norms in batches:
         u, f = model.output_features(a, objective.points, objective.weights)
         errors = objective.errors(u, truth, norms).double().clamp_min(torch.finfo(torch.float64).tiny)
         roots = (norms.double().square() * errors).rsqrt()[:, None, None]
         some = torch.randperm(f.shape[1], generator=generator)[:POINTS].to(f.device)
-        f = (roots * f[:, some].double()).flatten(0, 1)
+        rows = (roots * f[:, some].double()).flatten(0, 1)
         R = (roots * (truth - u).flatten(1, -2)[:, some].double()).flatten(0, 1)
-        parts = f.mT @ f, f.mT @ R
+        parts = rows.mT @ rows, rows.mT @ R
+        if coarse is not None:
+            every_second = (slice(None), *[slice(None, None, 2)] * (a.ndim - 2))
+            changed = model.output_features(a[every_second], *coarse)[1]
+            change = changed - f.unflatten(1, a.shape[1:-1])[every_second].flatten(1, -2)
+            squares = (roots * change.double()).square().sum(dim=(0, 1))
+            parts[0].diagonal().add_(GRID_ERROR * len(some) / change.shape[1] * squares)
         sums = [total + part for total, part in zip(sums, parts, strict=True)] if sums else list(parts)
     gram, target = (sum_over_processes(total) for total in sums)
     return gram, target
