@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -32,9 +31,6 @@ OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "muon": Muon
 
 # So many times the samples of a step are validated at once: nothing of them is kept for a backward pass.
 VALIDATION = 2
-
-# Points of the samples whose features are formed at once.
-REFIT_POINTS = 65_536
 
 # A loss this many times its smallest value so far has exploded.
 EXPLOSION = 1e3
@@ -139,8 +135,8 @@ def _train(
 def _refit(objective: Objective, fitted: Batches, held_out: Batches, settings: TrainingSettings) -> float:
     """The validation error once the weights that the output is linear in are those of least squares."""
     plain = replace(settings, precision="fp32", compile=False)
-    samples, points = len(fitted.data), prod(fitted.data.grid.shape)
-    size = max(1, min(settings.batch_size, REFIT_POINTS // points, samples // processes()))
+    samples = len(fitted.data)
+    size = max(1, min(settings.batch_size // settings.accumulate, samples // processes()))
     validate = _build_validation(objective, objective.model, plain)
     mine = torch.arange(samples).split(size)[rank() :: processes()]
     with _arithmetic(plain, fitted.surrogate.device):
