@@ -114,6 +114,8 @@ def test_training_ends_with_it_in_a_row_of_its_own():
         surrogate = Surrogate.build("svdno-plus", split.train, **SMALL["svdno-plus"])
         history = train(surrogate, split.train, split.validation, settings)
         assert len(history) == settings.epochs + settings.refit
+        if settings.refit:
+            assert history[-1].train_error == pytest.approx(measure(surrogate, split.train), rel=1e-4)
         assert history[-1].validation_error == pytest.approx(measure(surrogate, split.validation), rel=1e-4)
         errors[settings.refit] = min(row.validation_error for row in history)
     assert errors[True] < 0.3 * errors[False]

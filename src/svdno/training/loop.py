@@ -125,24 +125,26 @@ def _train(
         on_epoch(state.history[-1])
     model.load_state_dict(state.best_weights)
     if settings.refit:
-        error = _refit(objective, fitted, held_out, settings)
-        state.history.append(Epoch(len(state.history) + 1, 0.0, error, 0.0, error, error, clock.seconds))
+        train_error, validation_error = _refit(objective, fitted, held_out, settings)
+        number = len(state.history) + 1
+        state.history.append(Epoch(number, 0.0, train_error, 0.0, train_error, validation_error, clock.seconds))
         on_epoch(state.history[-1])
     model.eval()
     return state.history
 
 
-def _refit(objective: Objective, fitted: Batches, held_out: Batches, settings: TrainingSettings) -> float:
-    """The validation error once the weights that the output is linear in are those of least squares."""
+def _refit(objective: Objective, fitted: Batches, held_out: Batches, settings: TrainingSettings) -> tuple[float, float]:
+    """Training and validation error once the weights that the output is linear in are those of least squares."""
     plain = replace(settings, precision="fp32", compile=False)
     samples = len(fitted.data)
     size = max(1, min(settings.batch_size // settings.accumulate, samples // processes()))
     validate = _build_validation(objective, objective.model, plain)
     mine = torch.arange(samples).split(size)[rank() :: processes()]
     with _arithmetic(plain, fitted.surrogate.device):
-        return refit(
+        held_out_error = refit(
             fitted.surrogate, objective, lambda: fitted.fetch(mine), lambda: _measure(held_out, validate, size)
         )
+        return _measure(fitted, validate, size), held_out_error
 
 
 def _build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
