@@ -18,6 +18,8 @@ SETTINGS = TrainingSettings(epochs=3, batch_size=8, learning_rate=3e-3, refit=Tr
 MODELS = [("svdno-plus", {"orthogonality": o}) for o in ("none", "penalty", "exact")]
 MODELS += [("svdno-plus", {"output_kernel": False}), ("svdno", {}), ("fno", {}), ("uno", {})]
 
+EVERYWHERE = torch.arange(16)
+
 
 def prepare(name="svdno-plus", **arguments):
     """A surrogate in float64 and how it is refitted to the data: once per call, as the loop does it."""
@@ -34,7 +36,7 @@ def test_the_output_is_linear_in_the_weights_of_its_features(name, arguments):
     a = next(iter(batches())).inputs
     model, where = surrogate.model.eval(), (objective.points, objective.weights)
     with torch.no_grad():
-        u, f = model.output_features(a, *where)
+        u, f = model.output_features(a, *where, EVERYWHERE)
         torch.testing.assert_close(u, model(a, *where))
         change = torch.randn(f.shape[-1], u.shape[-1], dtype=f.dtype)
         model.change_output(change)
@@ -46,7 +48,7 @@ def test_a_teacher_with_other_last_weights_is_found(monkeypatch):
     data, surrogate, objective, batches = prepare()
     teacher = make_surrogate("svdno-plus", data)
     teacher.model.double()
-    u, f = teacher.model.output_features(next(iter(batches())).inputs, objective.points, objective.weights)
+    u, f = teacher.model.output_features(next(iter(batches())).inputs, objective.points, objective.weights, EVERYWHERE)
     teacher.model.change_output(0.1 * torch.randn(f.shape[-1], u.shape[-1], dtype=torch.float64))
     taught = replace(data, outputs=teacher.predict(data.inputs))
     samples = Batches(surrogate, taught)
@@ -61,7 +63,7 @@ def test_the_solution_is_that_of_weighted_least_squares(monkeypatch):
     (found,) = refitting._solve(gram, target)
     rows = []
     for a, truth, norms in batches():
-        u, f = surrogate.model.output_features(a, objective.points, objective.weights)
+        u, f = surrogate.model.output_features(a, objective.points, objective.weights, EVERYWHERE)
         error = ((truth - u) * objective.scale).flatten(1).norm(dim=1)
         root = (norms * error).rsqrt()[:, None, None]
         rows.append(((root * f).flatten(0, 1), (root * (truth - u)).flatten(0, 1)))
@@ -77,8 +79,8 @@ def test_what_a_feature_owes_to_the_grid_is_its_ridge(name):
     ridged, _ = refitting._normal_equations(model, objective, batches(), refitting.find_coarse(surrogate))
     squares = 0
     for a, truth, norms in batches():
-        u, f = model.output_features(a, objective.points, objective.weights)
-        change = f[:, ::2] - model.output_features(a[:, ::2], *surrogate.locate(grid))[1]
+        u, f = model.output_features(a, objective.points, objective.weights, EVERYWHERE)
+        change = f[:, ::2] - model.output_features(a[:, ::2], *surrogate.locate(grid), EVERYWHERE[:8])[1]
         weights = 1 / (norms * ((truth - u) * objective.scale).flatten(1).norm(dim=1))
         squares = squares + 2 * (weights[:, None, None] * change.square()).sum(dim=(0, 1))
     torch.testing.assert_close(ridged - plain, torch.diag(squares / 64), rtol=1e-6, atol=1e-9)
@@ -112,6 +114,8 @@ def test_training_ends_with_it_in_a_row_of_its_own():
         surrogate = Surrogate.build("svdno-plus", split.train, **SMALL["svdno-plus"])
         history = train(surrogate, split.train, split.validation, settings)
         assert len(history) == settings.epochs + settings.refit
+        if settings.refit:
+            assert history[-1].train_error == pytest.approx(measure(surrogate, split.train), rel=1e-4)
         assert history[-1].validation_error == pytest.approx(measure(surrogate, split.validation), rel=1e-4)
         errors[settings.refit] = min(row.validation_error for row in history)
     assert errors[True] < 0.3 * errors[False]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from svdno.models.moments import second_moment
@@ -126,9 +126,10 @@ class BlockKernel(nn.Module):
                 A = A @ bases.maps[0]
             return (A @ bases.coefficients[0]).to(self.blocks.dtype)
 
-    def features(self, bases: BlockBases) -> Float[Tensor, "batch n products"]:
-        """φ_k(z) ∫ψ_k v_e for each k and e, in that order: K v is linear in them, and the R_k are the weights."""
-        return torch.einsum("bnk,bek->bnke", bases.functions(0), self._project(bases).double()).flatten(2)
+    def features(self, bases: BlockBases, at: Int[Tensor, " some"]) -> Float[Tensor, "batch some products"]:
+        """φ_k(z) ∫ψ_k v_e at some points, for each k and e: K v is linear in them, and the R_k are the weights."""
+        functions = bases._replace(y=bases.y[:, at]).functions(0)
+        return torch.einsum("bnk,bek->bnke", functions, self._project(bases).double()).flatten(2)
 
     def _project(self, bases: BlockBases) -> Float[Tensor, "batch channels features"]:
         """M = ∫ v ψᵀ."""

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 
@@ -37,12 +37,12 @@ class LinearOutput(nn.Module):
             yield seen
 
     def output_features(
-        self, a: Tensor, points: Tensor | None = None, weights: Tensor | None = None
-    ) -> tuple[Float[Tensor, "batch *space out_channels"], Float[Tensor, "batch n features"]]:
-        """u, and f at each point."""
+        self, a: Tensor, points: Tensor, weights: Tensor, at: Int[Tensor, " some"]
+    ) -> tuple[Float[Tensor, "batch *space out_channels"], Float[Tensor, "batch some features"]]:
+        """u, and f at some of the points, counted along the flattened grid."""
         with self.watch_last() as seen:
             u = self(a, points, weights)
-        return u, seen[0]
+        return u, seen[0][:, at]
 
     @torch.no_grad()
     def change_output(self, change: Float[Tensor, "features out_channels"]) -> None:

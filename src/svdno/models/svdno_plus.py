@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
@@ -175,15 +175,15 @@ class SVDNOPlus(LinearOutput):
         return u, _orthogonality(bases) if self.arguments["orthogonality"] == "penalty" else u.new_zeros(())
 
     def output_features(
-        self, a: Tensor, points: Tensor | None = None, weights: Tensor | None = None
-    ) -> tuple[Tensor, Float[Tensor, "batch n features"]]:
-        """u, and at each point all that it is linear in: the last hidden layer, 1, a, and what the last kernel sees."""
+        self, a: Tensor, points: Tensor, weights: Tensor, at: Int[Tensor, " some"]
+    ) -> tuple[Tensor, Float[Tensor, "batch some features"]]:
+        """u, and at some points all that it is linear in: last hidden layer, 1, a, and what the last kernel sees."""
         samples = self._read(a, points, weights)
         with self.watch_last() as seen:
             u, bases = self._evaluate(samples)
-        parts = [seen[0], samples.a]
+        parts = [seen[0][:, at], samples.a[:, at]]
         if self.output_kernel is not None:
-            parts.append(self.output_kernel.features(bases[-1]).to(u.dtype))
+            parts.append(self.output_kernel.features(bases[-1], at).to(u.dtype))
         return u, torch.cat(parts, dim=-1)
 
     @torch.no_grad()

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -32,9 +31,6 @@ OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "muon": Muon
 
 # So many times the samples of a step are validated at once: nothing of them is kept for a backward pass.
 VALIDATION = 2
-
-# Points of the samples whose features are formed at once.
-REFIT_POINTS = 65_536
 
 # A loss this many times its smallest value so far has exploded.
 EXPLOSION = 1e3
@@ -129,24 +125,26 @@ def _train(
         on_epoch(state.history[-1])
     model.load_state_dict(state.best_weights)
     if settings.refit:
-        error = _refit(objective, fitted, held_out, settings)
-        state.history.append(Epoch(len(state.history) + 1, 0.0, error, 0.0, error, error, clock.seconds))
+        train_error, validation_error = _refit(objective, fitted, held_out, settings)
+        number = len(state.history) + 1
+        state.history.append(Epoch(number, 0.0, train_error, 0.0, train_error, validation_error, clock.seconds))
         on_epoch(state.history[-1])
     model.eval()
     return state.history
 
 
-def _refit(objective: Objective, fitted: Batches, held_out: Batches, settings: TrainingSettings) -> float:
-    """The validation error once the weights that the output is linear in are those of least squares."""
+def _refit(objective: Objective, fitted: Batches, held_out: Batches, settings: TrainingSettings) -> tuple[float, float]:
+    """Training and validation error once the weights that the output is linear in are those of least squares."""
     plain = replace(settings, precision="fp32", compile=False)
-    samples, points = len(fitted.data), prod(fitted.data.grid.shape)
-    size = max(1, min(settings.batch_size, REFIT_POINTS // points, samples // processes()))
+    samples = len(fitted.data)
+    size = max(1, min(settings.batch_size // settings.accumulate, samples // processes()))
     validate = _build_validation(objective, objective.model, plain)
     mine = torch.arange(samples).split(size)[rank() :: processes()]
     with _arithmetic(plain, fitted.surrogate.device):
-        return refit(
+        held_out_error = refit(
             fitted.surrogate, objective, lambda: fitted.fetch(mine), lambda: _measure(held_out, validate, size)
         )
+        return _measure(fitted, validate, size), held_out_error
 
 
 def _build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

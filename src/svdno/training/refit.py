@@ -95,22 +95,26 @@ def _normal_equations(
 
     coarse: every second point and their weights, if they are known
     """
+    x, w = objective.points, objective.weights
+    every_second = (slice(None, None, 2),) * (x.ndim - 1)
+    places = torch.arange(x[..., 0].numel()).reshape(x.shape[:-1])
+    shared = places[every_second].flatten()  # where the coarse points are among all
     generator = torch.Generator().manual_seed(0)
     sums: list[Tensor] = []
     for a, truth, norms in batches:
-        u, f = model.output_features(a, objective.points, objective.weights)
+        some = torch.randperm(places.numel(), generator=generator)[:POINTS].to(a.device)
+        few = torch.randperm(len(shared), generator=generator)[:POINTS]
+        u, features = model.output_features(a, x, w, torch.cat([some, shared[few].to(a.device)]))
+        f, fine = features.split([len(some), len(few)], dim=1)
         errors = objective.errors(u, truth, norms).double().clamp_min(torch.finfo(torch.float64).tiny)
         roots = (norms.double().square() * errors).rsqrt()[:, None, None]
-        some = torch.randperm(f.shape[1], generator=generator)[:POINTS].to(f.device)
-        rows = (roots * f[:, some].double()).flatten(0, 1)
+        rows = (roots * f.double()).flatten(0, 1)
         R = (roots * (truth - u).flatten(1, -2)[:, some].double()).flatten(0, 1)
         parts = rows.mT @ rows, rows.mT @ R
         if coarse is not None:
-            every_second = (slice(None), *[slice(None, None, 2)] * (a.ndim - 2))
-            changed = model.output_features(a[every_second], *coarse)[1]
-            change = changed - f.unflatten(1, a.shape[1:-1])[every_second].flatten(1, -2)
+            change = model.output_features(a[:, *every_second], *coarse, few.to(a.device))[1] - fine
             squares = (roots * change.double()).square().sum(dim=(0, 1))
-            parts[0].diagonal().add_(GRID_ERROR * len(some) / change.shape[1] * squares)
+            parts[0].diagonal().add_(GRID_ERROR * len(some) / len(few) * squares)
         sums = [total + part for total, part in zip(sums, parts, strict=True)] if sums else list(parts)
     gram, target = (sum_over_processes(total) for total in sums)
     return gram, target
