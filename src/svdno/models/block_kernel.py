@@ -2,8 +2,8 @@
 
 With orthonormal φ and ψ and R_k = U_k S_k V_kᵀ, the vector functions φ_k U_k[:,c] and ψ_k V_k[:,c] are orthonormal, so
 this is an SVD of rank H·d whose spectrum is the union of the S_k. The functions are linear in y(z) = (v(z), x), latent
-field and waves of the position: φ = T_φ P_φ y and ψ = T_ψ P_ψ y, where T makes them orthonormal on each input, or is 1. They
-are never formed, and their number H costs nothing at the points:
+field and waves of the position: φ = T_φ P_φ y and ψ = T_ψ P_ψ y, where T makes them orthonormal on each input, or is
+1. They are never formed, and their number H costs nothing at the points:
 
     moments        C = Σ_j w_j y(z_j) y(z_j)ᵀ                    one GEMM over the points
     Gram matrices  P_φ C P_φᵀ and P_ψ C P_ψᵀ, hence T_φ and T_ψ  no n
