@@ -72,6 +72,7 @@ class TrainingSettings:
     symmetries: which move samples at random: "shift", "mirror", "swap", or "equation" for all that the equation has
     average: β of the moving average of the weights, which is then what is validated and kept; 0 for none
     refit: at the end, find the weights that the output is linear in by least squares, see `refit`
+    tabulate: at the end, add a kernel with tabulated functions if that helps, see `tabulate`
     patience: stop after this many epochs without a better validation error, or 0 to go on
     precision: of products, "fp32", "tf32" (a GPU's faster float32) or "bf16"
     compile: on a GPU, fuse operations with torch.compile
@@ -94,6 +95,7 @@ class TrainingSettings:
     symmetries: list[str] = field(default_factory=list)
     average: float = 0.0
     refit: bool = False
+    tabulate: bool = False
     patience: int = 0
     precision: str = "tf32"
     compile: bool = False

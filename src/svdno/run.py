@@ -36,9 +36,8 @@ from svdno.recipe import DataSettings, Recipe, read_recipe
 from svdno.training.checkpoint import load, save
 from svdno.training.distributed import rank, wait_for_all
 from svdno.training.fitting import fit
-from svdno.training.loop import train
+from svdno.training.loop import check_solves, train
 from svdno.training.losses import Objective
-from svdno.training.refit import check_refit
 from svdno.training.state import HISTORY, Epoch, write_history
 from svdno.training.surrogate import Surrogate
 
@@ -84,8 +83,7 @@ def check_recipe(recipe: Recipe) -> None:
     sample = _sketch_sample(recipe.data)
     surrogate = Surrogate.build(recipe.model["name"], sample, **_arguments(recipe))
     Objective(surrogate, recipe.training.penalty, recipe.training.terms, sample.equation)
-    if recipe.training.refit:
-        check_refit(surrogate.model)
+    check_solves(surrogate, recipe.training)
 
 
 def _sketch_sample(settings: DataSettings) -> Dataset:

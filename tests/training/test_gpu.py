@@ -116,6 +116,14 @@ def test_least_squares_at_the_end_lowers_the_error(name):
     assert errors[-1] < 0.9 * min(errors[:-1])
 
 
+@pytest.mark.parametrize("name", ["svdno-plus", "fno"])
+def test_a_table_at_the_end_is_seen_by_what_is_recorded_later(name):
+    errors = []
+    trained(replace(SETTINGS, tabulate=True), name, on_epoch=lambda row: errors.append(row.validation_error))
+    assert len(errors) == SETTINGS.epochs + 1
+    assert errors[-1] <= 1.001 * min(errors[:-1])
+
+
 class PowerCut(BaseException):
     """Nothing may catch this."""
 

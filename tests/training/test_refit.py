@@ -60,7 +60,7 @@ def test_the_solution_is_that_of_weighted_least_squares(monkeypatch):
     _, surrogate, objective, batches = prepare("fno", projection_channels=6)
     monkeypatch.setattr(refitting, "RIDGES", (0.0,))
     gram, target = refitting._normal_equations(surrogate.model, objective, batches(), None)
-    (found,) = refitting._solve(gram, target)
+    (found,) = refitting.solve(gram, target)
     rows = []
     for a, truth, norms in batches():
         u, f = surrogate.model.output_features(a, objective.points, objective.weights, EVERYWHERE)

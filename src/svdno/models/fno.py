@@ -110,8 +110,7 @@ class FNO(LinearOutput, GridModel):
             v = spectral(v) + linear(v)
             if t + 1 < len(self.spectral):
                 v = F.gelu(v)
-        u: Tensor = self.project(v)
-        return u
+        return self.finish(v, samples)
 
 
 def _check_modes(modes: int, points: int) -> None:

@@ -51,6 +51,10 @@ class KernelSVD(NamedTuple):
     left: Float[Tensor, "batch *space channels rank"]
     right: Float[Tensor, "batch *space channels rank"]
 
+    def on_grid(self, space: tuple[int, ...]) -> "KernelSVD":
+        """With the functions in the shape that the points have as a grid."""
+        return KernelSVD(self.values, self.left.unflatten(1, space), self.right.unflatten(1, space))
+
 
 class SVDKernel(nn.Module):
     """κ(z,z′) = Φ(z) Σ Ψ(z′)ᵀ with learned Φ and Ψ; without `right`, Mercer's κ(z,z′) = Φ(z) Λ Φ(z′)ᵀ.

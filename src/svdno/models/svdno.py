@@ -107,15 +107,12 @@ class SVDNO(LinearOutput):
         """The true SVD of each layer's kernel on these inputs, in float64.
 
         Singular values (batch, L), sorted; left and right singular functions (batch, *space, d, L), orthonormal
-        under the quadrature weights of the points.
+        under the quadrature weights of the points. A table, if there is one, comes last.
         """
         samples = self._read(a, points, weights)
         kernels = self._svd_kernels("svd")
-        result = []
-        for t, sigma in enumerate(self._sigma()):
-            values, left, right = kernels[t % len(kernels)].svd(samples.z, samples.w, sigma)
-            result.append(KernelSVD(values, left.unflatten(1, samples.space), right.unflatten(1, samples.space)))
-        return result
+        parts = [kernels[t % len(kernels)].svd(samples.z, samples.w, sigma) for t, sigma in enumerate(self._sigma())]
+        return [part.on_grid(samples.space) for part in parts + self.table_svd(samples)]
 
     def truncated(self, rank: int) -> "SVDNO":
         """A copy that keeps the `rank` leading singular triplets of each layer's kernel, chosen on each input."""
@@ -147,7 +144,7 @@ class SVDNO(LinearOutput):
         for t, linear in enumerate(pointwise):
             i = t % len(kernels)
             v = F.gelu(F.linear(v, linear.weight) + kernels[i](v, bases[i], sigma[t], linear.bias))
-        u = samples.as_grid(self.project(v))
+        u = samples.as_grid(self.finish(v, samples))
         if not with_penalty:
             return u, z.new_zeros(())
         return u, _mean([kernel.orthogonality(b) for kernel, b in zip(kernels, bases, strict=True)])

@@ -207,17 +207,16 @@ class SVDNOPlus(LinearOutput):
     def svd(self, a: Tensor, points: Tensor | None = None, weights: Tensor | None = None) -> list[KernelSVD]:
         """The true SVD of each block's kernel and of the last one on these inputs, in float64; see `SVDNO.svd`.
 
-        The rank is H·d, that of the last one H·d or H times the components of u, whichever is less.
+        The rank is H·d, that of the last one H·d or H times the components of u, whichever is less. A table, if there
+        is one, comes after it.
         """
         samples = self._read(a, points, weights)
-        result = []
-        for kernel, bases in zip(self._kernels(), self._evaluate(samples)[1], strict=True):
-            values, left, right = kernel.svd(bases)
-            result.append(KernelSVD(values, left.unflatten(1, samples.space), right.unflatten(1, samples.space)))
-        return result
+        of_blocks = zip(self._kernels(), self._evaluate(samples)[1], strict=True)
+        parts = [kernel.svd(bases) for kernel, bases in of_blocks]
+        return [part.on_grid(samples.space) for part in parts + self.table_svd(samples)]
 
     def truncated(self, rank: int) -> "SVDNOPlus":
-        """A copy that keeps the `rank` leading singular triplets of each kernel, chosen on each input."""
+        """A copy that keeps the `rank` leading singular triplets of each kernel but a table, chosen on each input."""
         model = deepcopy(self)
         model._truncate(rank)
         model.arguments["truncation"] = rank
@@ -270,7 +269,7 @@ class SVDNOPlus(LinearOutput):
         for block in self.blocks:
             v, used = block(v, x, samples.w)
             bases.append(used)
-        u = self.skip(samples.a) + self.project(v)
+        u = self.skip(samples.a) + self.finish(v, samples)
         if self.output_basis is not None and self.output_kernel is not None:
             y = _join(v, x)
             bases.append(self.output_basis(y, samples.w))

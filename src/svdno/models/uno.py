@@ -117,8 +117,7 @@ class UNO(LinearOutput, GridModel):
             v = self.blocks[t](v, spaces[t])
         v = self.blocks[4](torch.cat([v, half], dim=-1), spaces[4])
         inside = (slice(None), *(slice(n) for n in z.shape[1:-1]))
-        u: Tensor = self.project(torch.cat([v, lifted], dim=-1)[inside])
-        return u
+        return self.finish(torch.cat([v, lifted], dim=-1)[inside], samples)
 
     def _pad(self, v: Float[Tensor, "batch *space channels"]) -> Float[Tensor, "batch *padded channels"]:
         ends = [round(self.arguments["padding"] * n) for n in v.shape[1:-1]]

@@ -26,6 +26,7 @@ from svdno.training.schedules import Clock, limited_rate
 from svdno.training.state import Epoch, TrainingState
 from svdno.training.surrogate import Surrogate
 from svdno.training.symmetries import Symmetries
+from svdno.training.tabulate import check_tabulate, tabulate
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "muon": Muon}
 
@@ -57,8 +58,7 @@ def train(
         raise InputError(
             f"`batch_size` must not exceed the {len(training_set)} training samples, got {settings.batch_size}."
         )
-    if settings.refit:
-        check_refit(surrogate.model)
+    check_solves(surrogate, settings)
     if settings.seconds and processes() > 1:
         raise InputError("`seconds` needs one process: the clocks of several differ. Use `epochs`.")
     with _arithmetic(settings, surrogate.device):
@@ -124,8 +124,8 @@ def _train(
             saved = perf_counter()
         on_epoch(state.history[-1])
     model.load_state_dict(state.best_weights)
-    if settings.refit:
-        train_error, validation_error = _refit(objective, fitted, held_out, settings)
+    if settings.refit or settings.tabulate:
+        train_error, validation_error = _solve(objective, fitted, held_out, settings)
         number = len(state.history) + 1
         state.history.append(Epoch(number, 0.0, train_error, 0.0, train_error, validation_error, clock.seconds))
         on_epoch(state.history[-1])
@@ -133,18 +133,31 @@ def _train(
     return state.history
 
 
-def _refit(objective: Objective, fitted: Batches, held_out: Batches, settings: TrainingSettings) -> tuple[float, float]:
-    """Training and validation error once the weights that the output is linear in are those of least squares."""
-    plain = replace(settings, precision="fp32", compile=False)
+def check_solves(surrogate: Surrogate, settings: TrainingSettings) -> None:
+    """See that least squares at the end have something to solve for, where they are asked for."""
+    if settings.refit:
+        check_refit(surrogate.model)
+    if settings.tabulate:
+        check_tabulate(surrogate)
+
+
+def _solve(objective: Objective, fitted: Batches, held_out: Batches, settings: TrainingSettings) -> tuple[float, float]:
+    """Training and validation error after least squares for the last weights, and for a table."""
+    # Not as recorded steps: those would know nothing of a table.
+    plain = replace(settings, precision="fp32", compile=False, capture=False)
     samples = len(fitted.data)
     size = max(1, min(settings.batch_size // settings.accumulate, samples // processes()))
-    validate = _build_validation(objective, objective.model, plain)
+    evaluate = _build_validation(objective, objective.model, plain)
     mine = torch.arange(samples).split(size)[rank() :: processes()]
+
+    def validate() -> float:
+        return _measure(held_out, evaluate, size)
+
     with _arithmetic(plain, fitted.surrogate.device):
-        held_out_error = refit(
-            fitted.surrogate, objective, lambda: fitted.fetch(mine), lambda: _measure(held_out, validate, size)
-        )
-        return _measure(fitted, validate, size), held_out_error
+        for method, wanted in ((refit, settings.refit), (tabulate, settings.tabulate)):
+            if wanted:
+                method(fitted.surrogate, objective, lambda: fitted.fetch(mine), validate)
+        return _measure(fitted, evaluate, size), validate()
 
 
 def _build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

@@ -35,11 +35,11 @@ RIDGES = (1e-12, 1e-9, 1e-6)
 GRID_ERROR = 1 / 64
 
 
-def check_refit(model: torch.nn.Module) -> LinearOutput:
-    """The model, if there is something to solve for."""
+def check_refit(model: torch.nn.Module, setting: str = "refit") -> LinearOutput:
+    """The model, if there is something to solve for, as the setting asks."""
     if not isinstance(model, LinearOutput):
         raise InputError(
-            "training.refit needs a model that ends in a linear layer, which least squares can find: svdno, "
+            f"training.{setting} needs a model that ends in a linear layer, which least squares can find: svdno, "
             f"svdno-plus, fno or uno, got {type(model).__name__}."
         )
     return model
@@ -63,7 +63,7 @@ def refit(
     for _ in range(ROUNDS):
         gram, target = _normal_equations(model, objective, batches(), coarse)
         start = _copy(model)
-        for change in _solve(gram, target):
+        for change in solve(gram, target):
             model.load_state_dict(start)
             model.change_output(change.to(next(model.parameters()).dtype))
             error = validate()
@@ -106,8 +106,7 @@ def _normal_equations(
         few = torch.randperm(len(shared), generator=generator)[:POINTS]
         u, features = model.output_features(a, x, w, torch.cat([some, shared[few].to(a.device)]))
         f, fine = features.split([len(some), len(few)], dim=1)
-        errors = objective.errors(u, truth, norms).double().clamp_min(torch.finfo(torch.float64).tiny)
-        roots = (norms.double().square() * errors).rsqrt()[:, None, None]
+        roots = weight_roots(objective, u, truth, norms).unsqueeze(-1)
         rows = (roots * f.double()).flatten(0, 1)
         R = (roots * (truth - u).flatten(1, -2)[:, some].double()).flatten(0, 1)
         parts = rows.mT @ rows, rows.mT @ R
@@ -120,7 +119,13 @@ def _normal_equations(
     return gram, target
 
 
-def _solve(gram: Tensor, target: Tensor) -> Iterable[Float[Tensor, "features out_channels"]]:
+def weight_roots(objective: Objective, u: Tensor, truth: Tensor, norms: Tensor) -> Float[Tensor, "batch 1"]:
+    """√w_i for the predictions u of a batch, in float64."""
+    errors = objective.errors(u, truth, norms).double().clamp_min(torch.finfo(torch.float64).tiny)
+    return (norms.double().square() * errors).rsqrt().unsqueeze(-1)
+
+
+def solve(gram: Tensor, target: Tensor) -> Iterable[Float[Tensor, "features out_channels"]]:
     """The solutions for all ridges; features that are nowhere have no influence."""
     size = gram.diagonal().sqrt()
     scale = torch.where(size > 0, 1 / size, 0.0).unsqueeze(-1)
