@@ -125,7 +125,7 @@ def _train(
         on_epoch(state.history[-1])
     model.load_state_dict(state.best_weights)
     if settings.refit or settings.tabulate:
-        train_error, validation_error = _solve(objective, fitted, held_out, settings)
+        train_error, validation_error = solve_output(objective, fitted, held_out, settings)
         number = len(state.history) + 1
         state.history.append(Epoch(number, 0.0, train_error, 0.0, train_error, validation_error, clock.seconds))
         on_epoch(state.history[-1])
@@ -141,7 +141,9 @@ def check_solves(surrogate: Surrogate, settings: TrainingSettings) -> None:
         check_tabulate(surrogate)
 
 
-def _solve(objective: Objective, fitted: Batches, held_out: Batches, settings: TrainingSettings) -> tuple[float, float]:
+def solve_output(
+    objective: Objective, fitted: Batches, held_out: Batches, settings: TrainingSettings
+) -> tuple[float, float]:
     """Training and validation error after least squares for the last weights, and for a table."""
     # Not as recorded steps: those would know nothing of a table.
     plain = replace(settings, precision="fp32", compile=False, capture=False)
