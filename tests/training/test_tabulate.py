@@ -14,6 +14,7 @@ from svdno.training.losses import Objective
 from svdno.training.tabulate import tabulate
 from tests.training.problems import SMALL, make_data, make_surrogate
 
+POINTS = (torch.arange(16).double() / 16).unsqueeze(-1)
 SETTINGS = TrainingSettings(epochs=3, batch_size=8, learning_rate=3e-3, tabulate=True)
 
 
@@ -35,36 +36,48 @@ def prepare(name="svdno-plus", data=None):
     return data, surrogate, Objective(surrogate, 1.0, {}), lambda: batches.in_order(16)
 
 
-def test_the_solution_is_that_of_weighted_least_squares():
-    _, surrogate, objective, batches = prepare("fno")
-    sums = tabulating._add_up(surrogate.model, objective, batches())
+def find_rows(surrogate, objective, batches):
+    """√w c and √w R of all samples, with features as they are."""
     rows = []
     for a, truth, norms in batches():
-        with surrogate.model.watch_last() as seen:
+        with torch.no_grad(), surrogate.model.watch_last() as seen:
             u = surrogate.model(a, objective.points, objective.weights)
         root = (norms * ((truth - u) * objective.scale).flatten(1).norm(dim=1)).rsqrt()[:, None]
-        rows.append((root * (seen[0].mean(dim=1) - sums.centre), root * (truth - u).flatten(1)))
-    c, R = (torch.cat(part) for part in zip(*rows, strict=True))
-    torch.testing.assert_close(sums.gram, c.mT @ c)
-    torch.testing.assert_close(sums.target, c.mT @ R)
-    torch.testing.assert_close(sums.squares, R.square().sum())
+        rows.append((root * seen[0].mean(dim=1), root * (truth - u).flatten(1)))
+    return (torch.cat(part) for part in zip(*rows, strict=True))
+
+
+@pytest.mark.parametrize("ridge", [1e-6, 0.1])
+def test_the_table_is_that_of_weighted_least_squares(monkeypatch, ridge):
+    """With all components; features are brought to one size and shifted before the ridge counts."""
+    monkeypatch.setattr(tabulating, "LEFT_OUT", 0.0)
+    _, surrogate, objective, batches = prepare("fno")
+    c, R = find_rows(surrogate, objective, batches)
+    with torch.no_grad():
+        table = tabulating._build_table(tabulating._add_up(surrogate.model, objective, batches), ridge, POINTS)
+    shifted = c - c[:, -1:] * table.centre
+    size = shifted.norm(dim=0)
+    rows, nothing = torch.cat([shifted / size, ridge**0.5 * torch.eye(len(size)).double()]), R.new_zeros(len(size), 32)
+    W = torch.linalg.lstsq(rows, torch.cat([R, nothing]), driver="gelsd").solution / size[:, None]
+    torch.testing.assert_close(shifted @ table.rows.mT @ table.functions.flatten(1), shifted @ W, rtol=1e-5, atol=1e-7)
 
 
 def test_the_leading_components_are_those_of_the_fitted_errors(monkeypatch):
     _, surrogate, objective, batches = prepare()
-    sums = tabulating._add_up(surrogate.model, objective, batches())
-    W = torch.randn(sums.target.shape, dtype=torch.float64)
-    points = objective.points.flatten(0, -2)
-    values, vectors = torch.linalg.eigh(sums.gram)
-    fitted = (vectors * values.clamp_min(0).sqrt()).mT @ W
-    for left_out in (1e-2, 1e-5):
-        monkeypatch.setattr(tabulating, "LEFT_OUT", left_out)
-        table = tabulating._build_table(W, sums, points)
+    c, R = find_rows(surrogate, objective, batches)
+    with torch.no_grad():
+        sums = tabulating._add_up(surrogate.model, objective, batches)
+        tables = []
+        for left_out in (0.0, 1e-2, 0.5):
+            monkeypatch.setattr(tabulating, "LEFT_OUT", left_out)
+            tables.append(tabulating._build_table(sums, 1e-3, POINTS))
+    shifted = c - c[:, -1:] * sums.centre
+    fitted, *parts = (shifted @ table.rows.mT @ table.functions.flatten(1) for table in tables)
+    _, S, Vh = torch.linalg.svd(fitted, full_matrices=False)
+    remaining = (R - fitted).square().sum()
+    for left_out, part, table in zip((1e-2, 0.5), parts, tables[1:], strict=True):
         rank = len(table.rows)
-        kept = table.rows.mT @ table.functions.flatten(1)
-        _, S, Vh = torch.linalg.svd(fitted, full_matrices=False)
-        torch.testing.assert_close(kept, W @ Vh[:rank].mT @ Vh[:rank], rtol=1e-5, atol=1e-6)
-        remaining = sums.squares - 2 * (W * sums.target).sum() + fitted.square().sum()
+        torch.testing.assert_close(part, fitted @ Vh[:rank].mT @ Vh[:rank], rtol=1e-5, atol=1e-7)
         assert S[rank:].square().sum() <= left_out * remaining < S[rank - 1 :].square().sum()
 
 

@@ -33,6 +33,9 @@ OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "muon": Muon
 # So many times the samples of a step are validated at once: nothing of them is kept for a backward pass.
 VALIDATION = 2
 
+# Samples whose features are in memory at once for least squares, at most.
+SOLVED = 25
+
 # A loss this many times its smallest value so far has exploded.
 EXPLOSION = 1e3
 
@@ -148,7 +151,7 @@ def solve_output(
     # Not as recorded steps: those would know nothing of a table.
     plain = replace(settings, precision="fp32", compile=False, capture=False)
     samples = len(fitted.data)
-    size = max(1, min(settings.batch_size // settings.accumulate, samples // processes()))
+    size = max(1, min(settings.batch_size // settings.accumulate, SOLVED, samples // processes()))
     evaluate = _build_validation(objective, objective.model, plain)
     mine = torch.arange(samples).split(size)[rank() :: processes()]
 

@@ -126,10 +126,16 @@ def weight_roots(objective: Objective, u: Tensor, truth: Tensor, norms: Tensor) 
 
 
 def solve(gram: Tensor, target: Tensor) -> Iterable[Float[Tensor, "features out_channels"]]:
-    """The solutions for all ridges; features that are nowhere have no influence."""
+    """The solutions for all ridges."""
+    basis, values = diagonalise(gram)
+    projected = basis.mT @ target
+    for ridge in RIDGES:
+        yield basis @ (projected / (values + ridge).unsqueeze(-1))
+
+
+def diagonalise(gram: Tensor) -> tuple[Float[Tensor, "features features"], Float[Tensor, " features"]]:
+    """B and λ with Bᵀ G B = diag(λ): eigenvectors for features of one size; those that are nowhere have no part."""
     size = gram.diagonal().sqrt()
     scale = torch.where(size > 0, 1 / size, 0.0).unsqueeze(-1)
     values, vectors = torch.linalg.eigh(scale * gram * scale.mT)
-    projected = vectors.mT @ (scale * target)
-    for ridge in RIDGES:
-        yield scale * (vectors @ (projected / (values.clamp_min(0) + ridge).unsqueeze(-1)))
+    return scale * vectors, values.clamp_min(0)
