@@ -8,9 +8,10 @@ import svdno
 ROOT = Path(svdno.__file__).parent
 
 # Each room may import those listed, itself, and the leaves.
-LEAVES = {"errors", "grid", "lookup", "recipe", "__init__"}
+LEAVES = {"errors", "files", "grid", "lookup", "recipe", "__init__"}
 ALLOWED = {
     "errors": set(),
+    "files": set(),
     "grid": {"errors"},
     "lookup": {"errors"},
     "recipe": {"errors"},

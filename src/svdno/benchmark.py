@@ -45,6 +45,7 @@ from svdno.data.generate import Progress, find_or_generate
 from svdno.environment import count_cores, pick_device
 from svdno.equations import EQUATIONS
 from svdno.errors import InputError, choose
+from svdno.files import replace_text
 from svdno.recipe import DataSettings, Recipe, build_recipe, build_settings, read_recipe, read_toml
 from svdno.run import check_recipe
 
@@ -245,7 +246,7 @@ def _run_cell(cell: Cell, device: str, environment: dict[str, str], stop: Event)
     """Train one cell in a process of its own, continuing where an earlier one was cut off."""
     cell.folder.mkdir(parents=True, exist_ok=True)
     (cell.folder / FAILURE).unlink(missing_ok=True)
-    (cell.folder / "recipe.toml").write_text(cell.recipe.to_toml(), encoding="utf-8")
+    replace_text(cell.folder / "recipe.toml", cell.recipe.to_toml())
     command = [sys.executable, "-m", "svdno", "train", "--resume", str(cell.folder), "--device", device]
     with (cell.folder / "log.txt").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
@@ -256,5 +257,5 @@ def _run_cell(cell: Cell, device: str, environment: dict[str, str], stop: Event)
                 return cell
     if process.returncode != 0:
         lines = (cell.folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()
-        (cell.folder / FAILURE).write_text(lines[-1] if lines else f"status {process.returncode}", encoding="utf-8")
+        replace_text(cell.folder / FAILURE, lines[-1] if lines else f"status {process.returncode}")
     return cell

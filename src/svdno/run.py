@@ -31,6 +31,7 @@ from svdno.evaluation.records import (
     measure_orthogonality,
     measure_variability,
 )
+from svdno.files import replace_file, replace_text
 from svdno.models.fitted import Fitted
 from svdno.recipe import DataSettings, Recipe, read_recipe
 from svdno.training.checkpoint import load, save
@@ -121,7 +122,7 @@ def run_recipe(
     if first:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "metrics.json").unlink(missing_ok=True)
-        (folder / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+        replace_text(folder / "recipe.toml", recipe.to_toml())
         _write_json(folder / "environment.json", describe_environment(device))
     if recipe.training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -251,8 +252,12 @@ def _describe(recipe: Recipe, surrogate: Surrogate, history: list[Epoch]) -> dic
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    def write(part: Path) -> None:
+        with part.open("wb") as file:  # numpy would append .npz to a name
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+    replace_file(path, write)
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    replace_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")

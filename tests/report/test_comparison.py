@@ -8,7 +8,13 @@ from scipy import stats
 
 from svdno.report.collect import collect
 from svdno.report.cost_tables import choose_peer, count_solves, tabulate_break_even, tabulate_cost, tabulate_ranks
-from svdno.report.error_tables import tabulate_ablations, tabulate_details, tabulate_errors, tabulate_linf
+from svdno.report.error_tables import (
+    tabulate_ablations,
+    tabulate_details,
+    tabulate_errors,
+    tabulate_linf,
+    tabulate_published,
+)
 from svdno.report.figures import find_trend
 from svdno.report.sheets import Sheet
 from svdno.report.solver_curves import Curves, Point
@@ -46,13 +52,17 @@ def test_table_1_marks_the_best_and_the_second_of_each_equation(tmp_path):
     assert marks == {"Allen–Cahn": ["best", "second", ""], "Darcy flow": ["second", "best", ""]}
 
 
-def test_published_numbers_stand_beside_and_are_called_so(tmp_path):
+def test_published_numbers_have_a_table_of_their_own_that_says_so(tmp_path):
     write_comparison(tmp_path)
-    sheet = tabulate_errors(read_study(tmp_path))
-    cells = column(sheet, "Darcy flow, published")
-    texts = {label: cell.text for label, cell in cells.items()}
+    sheet = tabulate_published(read_study(tmp_path))
+    texts = {label: cell.text for label, cell in column(sheet, "Darcy flow").items()}
     assert texts == {"SVD-NO": "2.55 ± .030", "FNO": "2.35", "U-Net": "50.20"}
     assert "not measured here" in sheet.note
+
+
+def test_methods_that_the_paper_does_not_have_are_not_among_the_published(tmp_path):
+    write_cell(tmp_path, "allen-cahn", "svdno-plus", 0, [0.01] * 6, "SVD-NO+")
+    assert tabulate_published(read_study(tmp_path)) is None
 
 
 def test_a_method_that_was_not_run_on_an_equation_has_an_empty_cell(tmp_path):

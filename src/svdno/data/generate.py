@@ -16,6 +16,7 @@ from svdno import __version__
 from svdno.data.hdf5 import LAYOUTS, ONE_MORE_TIME, Contents, create_file, write_samples
 from svdno.equations import EQUATIONS, Equation
 from svdno.errors import InputError
+from svdno.files import replace_text
 from svdno.lookup import construct
 from svdno.recipe import DataSettings
 
@@ -145,6 +146,4 @@ def _find_progress(settings: DataSettings, unfinished: Path, note: Path) -> int:
 
 
 def _note_progress(settings: DataSettings, note: Path, done: int) -> None:
-    fresh = note.with_name(note.name + ".new")
-    fresh.write_text(json.dumps({"identity": _identity(settings), "done": done}), encoding="utf-8")
-    os.replace(fresh, note)
+    replace_text(note, json.dumps({"identity": _identity(settings), "done": done}))

@@ -8,7 +8,13 @@ from matplotlib.figure import Figure
 
 from svdno.errors import InputError
 from svdno.report.cost_tables import tabulate_break_even, tabulate_cost, tabulate_ranks
-from svdno.report.error_tables import tabulate_ablations, tabulate_details, tabulate_errors, tabulate_linf
+from svdno.report.error_tables import (
+    tabulate_ablations,
+    tabulate_details,
+    tabulate_errors,
+    tabulate_linf,
+    tabulate_published,
+)
 from svdno.report.figures import FEWEST_FOR_FIT, draw_ranks, draw_solver, draw_trend, find_trend
 from svdno.report.page import OWN_TEXTS, SHARED_TEXTS
 from svdno.report.plots import error_over_time, predictions, training
@@ -54,8 +60,10 @@ class Section:
 
 def describe_study(study: Study, curves: Curves) -> list[Section]:
     """All sections of a study: comparison, ablations, cost and rank, each equation, protocol."""
+    published = tabulate_published(study)
+    beside: list[Item] = [published] if published else []
     return [
-        Section("Comparison", [tabulate_errors(study), tabulate_linf(study), _show_trend(study)]),
+        Section("Comparison", [tabulate_errors(study), *beside, tabulate_linf(study), _show_trend(study)]),
         Section("Ablations", [tabulate_ablations(study) or Missing("There are no runs of ablations.")]),
         Section("Cost", [tabulate_cost(study), _show_break_even(study, curves)]),
         Section("Rank", _show_ranks(study)),

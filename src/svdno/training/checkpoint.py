@@ -5,8 +5,6 @@ surrogate.json      model name and constructor arguments, normalisers, grid, tim
 """
 
 import json
-import os
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from svdno import __version__
 from svdno.data.normalizer import Normalizer
 from svdno.errors import InputError
+from svdno.files import replace_file, replace_text
 from svdno.grid import Grid
 from svdno.lookup import construct
 from svdno.models import ALL_MODELS
@@ -45,8 +44,8 @@ def save(surrogate: Surrogate, folder: str | Path) -> None:
         "output_fields": surrogate.output_fields,
     }
     text = json.dumps(description, indent=1, ensure_ascii=False)
-    _replace(folder / WEIGHTS, lambda path: save_file(state, path))
-    _replace(folder / DESCRIPTION, lambda path: path.write_text(text, encoding="utf-8"))
+    replace_file(folder / WEIGHTS, lambda path: save_file(state, path))
+    replace_text(folder / DESCRIPTION, text)
 
 
 def load(folder: str | Path, device: str | torch.device = "cpu") -> Surrogate:
@@ -88,10 +87,3 @@ def _read_grid(shape: list[int], lower: list[float], upper: list[float], placeme
 
 def _read_normalizer(mean: list[float], std: list[float]) -> Normalizer:
     return Normalizer(tuple(mean), tuple(std))
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside the file, then put it in place in one step."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    write(unfinished)
-    os.replace(unfinished, path)

@@ -7,8 +7,8 @@ people who want to follow.
 
 import csv
 import json
-import os
 from dataclasses import asdict, astuple, dataclass, fields
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from svdno.errors import InputError
+from svdno.files import replace_file, replace_text
 
 FORMAT = 1
 
@@ -71,16 +72,11 @@ class TrainingState:
             tensors |= {f"optimizer/{i}/{name}": torch.as_tensor(value) for name, value in moments.items()}
         header = {"format": FORMAT, "identity": self.identity, "history": [asdict(row) for row in self.history]}
         on_host = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
-        unfinished = path.with_name(path.name + ".unfinished")
-        try:
-            save_file(on_host, unfinished, metadata={"state": json.dumps(header)})
-        except SafetensorError as error:
-            unfinished.unlink(missing_ok=True)
-            raise InputError(f"the state cannot be written to {path}: {error}. The last one is kept.") from None
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
         write_history(path.with_name(HISTORY), self.history)
+        try:
+            replace_file(path, lambda part: save_file(on_host, part, metadata={"state": json.dumps(header)}))
+        except SafetensorError as error:
+            raise InputError(f"the state cannot be written to {path}: {error}. The last one is kept.") from None
 
     def restore(self, path: Path) -> None:
         """Continue from a file, if it is of this training."""
@@ -127,10 +123,11 @@ class TrainingState:
 
 def write_history(path: Path, history: list[Epoch]) -> None:
     """Write one row per epoch."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([f.name for f in fields(Epoch)])
-        writer.writerows(astuple(row) for row in history)
+    text = StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([f.name for f in fields(Epoch)])
+    writer.writerows(astuple(row) for row in history)
+    replace_text(path, text.getvalue())
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
