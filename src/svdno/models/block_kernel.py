@@ -6,7 +6,7 @@ field and waves of the position: φ = T_φ P_φ y and ψ = T_ψ P_ψ y, where T 
 1. They are never formed, and their number H costs nothing at the points:
 
     moments        C = Σ_j w_j y(z_j) y(z_j)ᵀ                    one GEMM over the points
-    Gram matrices  P_φ C P_φᵀ and P_ψ C P_ψᵀ, hence T_φ and T_ψ  no n
+    Gram matrices  P_φ C P_φᵀ and P_ψ C P_ψᵀ, hence T_φ and T_ψ  no n; only where T is not 1
     blocks         M = ∫ v ψᵀ from C,  A[c,k] = Σ_e R_k[c,e] M[e,k]
     output         (K v)(z_i) = (A T_φ P_φ) y(z_i)               one GEMM over the points, with a matrix per input
 """
@@ -32,16 +32,20 @@ class BlockBases(NamedTuple):
 
     y: latent field and waves
     coefficients: P_φ and P_ψ
-    projected: ∫ p yᵀ and ∫ q yᵀ of p = P_φ y and q = P_ψ y
-    grams: ∫ p pᵀ and ∫ q qᵀ
-    maps: T_φ and T_ψ with φ = T_φ p and ψ = T_ψ q, or None where φ = p and ψ = q
+    moments: C
+    maps: T_φ and T_ψ with φ = T_φ P_φ y and ψ = T_ψ P_ψ y, or None for 1
     """
 
     y: Float[Tensor, "batch n y"]
     coefficients: Float[Tensor, "2 features y"]
-    projected: Float[Tensor, "2 batch features y"]
-    grams: Float[Tensor, "2 batch features features"]
-    maps: Float[Tensor, "2 batch features features"] | None
+    moments: Float[Tensor, "batch y y"]
+    maps: Float[Tensor, "2 batch features features"] | None = None
+
+    @property
+    def grams(self) -> Float[Tensor, "2 batch features features"]:
+        """Those of P_φ y and P_ψ y."""
+        P = self.coefficients.unsqueeze(1)
+        return P @ self.moments @ P.mT
 
     def functions(self, side: int) -> Float[Tensor, "batch n features"]:
         """φ (side 0) or ψ (side 1) at each point, in float64."""
@@ -89,10 +93,8 @@ class BlockBasis(nn.Module):
             C = C.double()
         P = F.pad(P, (0, y.shape[-1] - P.shape[-1])).to(C.dtype)
         with torch.autocast(y.device.type, enabled=False):
-            projected = P.unsqueeze(1) @ C
-            grams = projected @ P.unsqueeze(1).mT
-            maps = inverse_factor(grams, RIDGE) if self.exact else None
-        return BlockBases(y, P, projected, grams, maps)
+            bases = BlockBases(y, P, C)
+            return bases._replace(maps=inverse_factor(bases.grams, RIDGE)) if self.exact else bases
 
 
 class BlockKernel(nn.Module):
@@ -133,7 +135,7 @@ class BlockKernel(nn.Module):
 
     def _project(self, bases: BlockBases) -> Float[Tensor, "batch channels features"]:
         """M = ∫ v ψᵀ."""
-        M = bases.projected[1, ..., : self.blocks.shape[-1]].mT
+        M = bases.moments[:, : self.blocks.shape[-1]] @ bases.coefficients[1].mT
         return M if bases.maps is None else M @ bases.maps[1].mT
 
     def _apply_blocks(self, M: Tensor) -> Tensor:
