@@ -75,6 +75,28 @@ def test_fno_has_the_modes_and_the_width_of_ours():
     assert ours.spectral[0].weight.numel() == peer.net.fno_blocks.convs[0].weight.parts.numel()
 
 
+@pytest.mark.parametrize("dim", [1, 2])
+def test_without_channel_mlps_a_layer_is_that_of_our_fno_with_the_same_weights(dim):
+    peer = make("neuralop-fno", dim, channel_mlps=False, n_layers=1)
+    ours, net = ALL_MODELS["fno"](2, 3, dim, 8, n_layers=1, n_modes=4), peer.net
+    with torch.no_grad():
+        for linear, conv in (
+            (ours.lift, net.lifting.fcs[0]),
+            (ours.project[0], net.projection.fcs[0]),
+            (ours.project[2], net.projection.fcs[1]),
+        ):
+            linear.weight.copy_(conv.weight.flatten(1))
+            linear.bias.copy_(conv.bias)
+        conv = net.fno_blocks.convs[0]
+        modes = conv.weight.parts.movedim((0, 1), (-3, -2))  # theirs: channels first, negative frequencies first
+        ours.spectral[0].weight.copy_(torch.stack([modes] if dim == 1 else [modes[4:], modes[:4]]))
+        ours.pointwise[0].weight.copy_(net.fno_blocks.fno_skips[0].conv.weight.flatten(1))
+        ours.pointwise[0].bias.copy_(conv.bias.flatten())
+    a = make_field(dim)
+    torch.testing.assert_close(ours(a), peer(a), rtol=1e-4, atol=1e-5)
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in peer.parameters())
+
+
 def test_padding_changes_a_peer_and_keeps_its_grid():
     for name in PEERS:
         assert make(name, padding=0.25)(make_field(1)).shape == (2, 24, 3)

@@ -83,6 +83,13 @@ def check_counts(arguments: Mapping[str, Any], *names: str) -> None:
             raise InputError(f"`{name}` must be a whole number of at least 1, got {arguments[name]!r}.")
 
 
+def check_flags(arguments: Mapping[str, Any], *names: str) -> None:
+    """Check constructor arguments that are True or False."""
+    for name in names:
+        if not isinstance(arguments[name], bool):
+            raise InputError(f"`{name}` must be True or False, got {arguments[name]!r}.")
+
+
 def count_fields(out_channels: int, times: int) -> int:
     """Fields of a model that has to know which of its output channels are times: out_channels / times."""
     if out_channels % times:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from svdno.errors import InputError
 from svdno.models.grid_model import GridModel
-from svdno.models.inputs import Samples, check_counts
+from svdno.models.inputs import Samples, check_counts, check_flags
 from svdno.models.uno import FACTORS, MODES, WIDTHS, check_settings
 
 
@@ -57,10 +57,12 @@ class PeerFNO(Peer):
     in_channels, out_channels: components of a and u
     dim: space dimensions, 1 to 3
     hidden_channels: width
-    n_layers: Fourier layers, each with the package's channel MLP
+    n_layers: Fourier layers
     n_modes: m, frequencies −m ≤ k < m along each axis (0 ≤ k < m along the last)
     projection_channels: width of the hidden layer in the projection
     padding: zeros on both sides of each axis, as a fraction of its points
+    channel_mlps: whether the lift and each layer have the package's MLP over the channels; without them the model is
+        our FNO, from another draw of its weights and with GELU twice in a row between layers, as the package has it
     """
 
     title = "neuraloperator's FNO"
@@ -75,9 +77,11 @@ class PeerFNO(Peer):
         n_modes: int = 12,
         projection_channels: int = 128,
         padding: float = 0.0,
+        channel_mlps: bool = True,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        check_counts(arguments, *(name for name in arguments if name != "padding"))
+        check_counts(arguments, *(name for name in arguments if name not in ("padding", "channel_mlps")))
+        check_flags(arguments, "channel_mlps")
         super().__init__()
         self.arguments = arguments
         self.net = _build(
@@ -89,6 +93,7 @@ class PeerFNO(Peer):
             n_layers=n_layers,
             projection_channel_ratio=projection_channels / hidden_channels,
             domain_padding=padding or None,
+            **({} if channel_mlps else {"use_channel_mlp": False, "lifting_channel_ratio": 0}),
         )
 
 

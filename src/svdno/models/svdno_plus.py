@@ -14,7 +14,7 @@ from svdno.grid import PLACEMENTS
 from svdno.models.aligned_linear import AlignedLinear, missing
 from svdno.models.block_kernel import BlockBases, BlockBasis, BlockKernel
 from svdno.models.input_linear import InputLinear
-from svdno.models.inputs import Samples, check_counts, read_samples
+from svdno.models.inputs import Samples, check_counts, check_flags, read_samples
 from svdno.models.linear_output import LinearOutput
 from svdno.models.local_stencil import LocalStencil
 from svdno.models.moments import expand
@@ -292,8 +292,7 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
     choose("placement", arguments["placement"], PLACEMENTS)
     counts = ("in_channels", "out_channels", "hidden_channels", "n_layers", "singular_channels", "stem_channels")
     check_counts(arguments, *counts)
-    if not isinstance(arguments["output_kernel"], bool):
-        raise InputError(f"`output_kernel` must be True or False, got {arguments['output_kernel']!r}.")
+    check_flags(arguments, "output_kernel")
     for name in ("frequencies", "positional", "stem_taps", "feed_forward"):
         left_open = name == "positional" and arguments[name] is None
         if not left_open and (type(arguments[name]) is not int or arguments[name] < 0):
