@@ -56,6 +56,23 @@ def test_some_of_the_cells_integrate_polynomials_exactly_with_positive_weights(n
     assert grid.weights.min() > 0
 
 
+@pytest.mark.parametrize(("placement", "n"), [("nodes", 13), ("cells", 12), ("periodic", 12)])
+def test_a_finer_grid_knows_where_the_points_of_a_coarser_one_are(placement, n):
+    grid = Grid((n, 2 * n - 1 if placement == "nodes" else 2 * n), (0.0, -1.0), (2.0, 1.0), placement)
+    for stride in (1, 2, 3):
+        coarse = grid.strided(stride)
+        torch.testing.assert_close(grid.points[grid.find(coarse)], coarse.points)
+    assert coarse.find(grid) is None, "a coarser one does not have all points of a finer one"
+    assert grid.find(coarse.moved([0.01, 0.02])) is None
+    assert grid.find(grid.resized((n - 1, n - 1))) is None
+
+
+def test_the_middle_of_three_cells_is_the_cell_of_a_grid_with_a_third_of_them():
+    grid, coarse = Grid.unit((12,), "cells"), Grid.unit((4,), "cells")
+    assert grid.find(coarse) == (slice(1, 13, 3),)
+    assert Grid.unit((8,), "cells").find(coarse) is None
+
+
 def test_cells_move_within_their_box_and_other_points_with_it():
     cells = Grid((4, 8), (0.0, 0.0), (1.0, 2.0), "cells")
     moved = cells.moved([-0.05, -0.05])

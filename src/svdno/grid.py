@@ -12,6 +12,9 @@ from svdno.errors import InputError, choose
 
 PLACEMENTS: tuple[str, ...] = ("nodes", "cells", "periodic")
 
+# Points this near to each other are the same, in steps of the grid.
+NEAR = 1e-4
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -96,6 +99,21 @@ class Grid:
             raise InputError(f"a stride must divide the {tuple(intervals)} intervals of the grid, got {stride}.")
         shape = tuple(-(-n // stride) for n in self.shape)
         return replace(self, shape=shape, inset=self.inset / stride if self.placement == "cells" else self.inset)
+
+    def find(self, coarse: "Grid") -> tuple[slice, ...] | None:
+        """Where the points of a coarser grid of the same box are among these; None where they are not."""
+        if (self.lower, self.upper) != (coarse.lower, coarse.upper):
+            return None
+        places = []
+        for ours, theirs in zip(self.axes, coarse.axes, strict=True):
+            step = (ours[1] - ours[0]).item()
+            first, second = (round((theirs[i] - ours[0]).item() / step) for i in (0, 1))
+            place = slice(first, None, second - first) if 0 <= first < second else slice(0)
+            found = ours[place][: len(theirs)]
+            if len(found) < len(theirs) or (found - theirs).abs().max() > NEAR * step:
+                return None
+            places.append(slice(first, first + (second - first) * len(theirs), second - first))
+        return tuple(places)
 
     def moved(self, by: Sequence[float]) -> "Grid":
         """The grid of the points x_j + by; cells move within their box, where that is by the same part of a step."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from svdno import Dataset, Surrogate, TrainingSettings, load, save, train
+from svdno import Dataset, Grid, Surrogate, TrainingSettings, load, save, train
 from svdno.errors import InputError
 from svdno.models import MODELS
 from svdno.training.averaging import AveragedModel
@@ -233,3 +233,19 @@ def test_unknown_models_and_settings_are_named():
         Surrogate.build("fmo", make_data())
     with pytest.raises(InputError, match="model 'fno' has no setting rank; it has in_channels"):
         Surrogate.build("fno", make_data(), rank=3)
+
+
+@pytest.mark.parametrize("placement", ["nodes", "cells", "periodic"])
+@pytest.mark.parametrize("name", ["svdno", "svdno-plus"])
+def test_a_finer_grid_changes_nothing_at_the_trained_points(name, placement):
+    fine = Grid((65 if placement == "nodes" else 64,), (-1.0,), (1.0,), placement)
+    a = torch.randn(3, *fine.shape, 1)
+    a[:, 52:] = a[:, 52:53]  # stencils go on with the value at the last point, which is not the last trained cell
+    times = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    data = Dataset(a[:, ::4], a[:, None, ::4].expand(-1, 2, -1, -1), fine.strided(4), times, ("a",), ("u",))
+    surrogate = make_surrogate(name, data)
+    on_fine = surrogate.predict(a, grid=fine)
+    torch.testing.assert_close(on_fine[:, :, ::4], surrogate.predict(data.inputs), rtol=1e-4, atol=1e-5)
+    assert surrogate.locate(fine)[1].count_nonzero() == math.prod(surrogate.grid.shape)
+    other = surrogate.locate(surrogate.grid.resized((40,)))[1]
+    assert other.count_nonzero() == 40, "a grid without the trained points has a rule of its own"

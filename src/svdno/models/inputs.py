@@ -49,7 +49,8 @@ def read_samples(
 
     a: fields, (batch, *space, channels) on a grid or (batch, n, channels) on a point cloud
     points: coordinates; default: the uniform grid on [0,1]^dim, both ends included
-    weights: quadrature weights; default: the trapezoidal rule on that grid, 1/n where `points` are given
+    weights: quadrature weights, 0 where only the solution is wanted; default: the trapezoidal rule on that grid, 1/n
+        where `points` are given
     """
     _check_field(a, dim, in_channels, dtype)
     batch, *shape, channels = a.shape
@@ -146,8 +147,8 @@ def _check_weights(weights: Tensor, a: Tensor) -> None:
     if torch.compiler.is_compiling() or (weights.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
     smallest, largest = weights.min().item(), weights.max().item()
-    if not 0 < smallest <= largest < float("inf"):
+    if not (0 <= smallest <= largest < float("inf") and largest > 0):
         raise InputError(
-            f"quadrature weights must be positive and finite, got values from {smallest:g} to {largest:g}. "
-            "Leave out points that carry no volume."
+            "quadrature weights must be finite, none below 0 and not all 0, "
+            f"got values from {smallest:g} to {largest:g}."
         )

@@ -78,14 +78,23 @@ class Surrogate:
         return sum(p.numel() for p in self.model.parameters())
 
     def locate(self, grid: Grid) -> tuple[Tensor, Tensor]:
-        """Coordinates and weights that the model sees for a grid: the trained box is [0,1]^dim to it."""
+        """Coordinates and weights that the model sees for a grid: the trained box is [0,1]^dim to it.
+
+        A finer grid that has the trained points has their weights there and none elsewhere: the model integrates as
+        it was trained to, and what it knows of its integrals, to the last digit, stays true.
+        """
         like = torch.empty(0, dtype=self.dtype, device=self.device)
         box = list(zip(self.grid.lower, self.grid.upper, strict=True))
         lower, upper = (
             tuple((value - low) / (up - low) for value, (low, up) in zip(corner, box, strict=True))
             for corner in (grid.lower, grid.upper)
         )
-        return replace(grid, lower=lower, upper=upper).points_and_weights(like)
+        points, weights = replace(grid, lower=lower, upper=upper).points_and_weights(like)
+        trained = None if grid.shape == self.grid.shape else grid.find(self.grid)
+        if trained is not None:
+            weights = torch.zeros_like(weights, memory_format=torch.contiguous_format)
+            weights[trained] = self.locate(self.grid)[1]
+        return points, weights
 
     def as_frames(self, y: Float[Tensor, "batch *space channels"]) -> Float[Tensor, "batch times *space output_fields"]:
         """The model's output in physical units, times first: channels are times × fields."""
