@@ -108,11 +108,12 @@ class Grid:
         for ours, theirs in zip(self.axes, coarse.axes, strict=True):
             step = (ours[1] - ours[0]).item()
             first, second = (round((theirs[i] - ours[0]).item() / step) for i in (0, 1))
-            place = slice(first, None, second - first) if 0 <= first < second else slice(0)
-            found = ours[place][: len(theirs)]
-            if len(found) < len(theirs) or (found - theirs).abs().max() > NEAR * step:
+            if not 0 <= first < second:
                 return None
-            places.append(slice(first, first + (second - first) * len(theirs), second - first))
+            place = slice(first, first + (second - first) * len(theirs), second - first)
+            if len(ours[place]) < len(theirs) or (ours[place] - theirs).abs().max() > NEAR * step:
+                return None
+            places.append(place)
         return tuple(places)
 
     def moved(self, by: Sequence[float]) -> "Grid":
