@@ -87,6 +87,8 @@ def draw_ranks(series: list[list[Entry]]) -> Figure:
     for panel in panels:
         use_log_scale([panel])
         panel.set_xlabel("rank L")
+    low, high = panels[1].get_ylim()
+    panels[1].set_ylim(min(low, high / 10), 1.2 * high)  # a few percent of memory should look like that
     add_legend(figure, panels[1])
     return figure
 
