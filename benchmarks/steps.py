@@ -1,13 +1,17 @@
-"""Where the time of a training step goes: milliseconds, launches, the longest kernels, of methods of the table `short`.
+"""What methods of the table `short` cost with the machine to themselves, for `svdno report --steps FILE`.
 
-    python benchmarks/steps.py allen-cahn:svdno-plus allen-cahn:fno-tuned [-o results/steps-h200.json]
-    python benchmarks/steps.py darcy:svdno-plus --set training.precision=bf16 --set model.feed_forward=0
+    python benchmarks/steps.py [-o results/steps-h200.json]                             # all that are trained
+    python benchmarks/steps.py allen-cahn:svdno-plus allen-cahn:fno-tuned --kernels     # where the time goes
+    python benchmarks/steps.py darcy:svdno-plus --set training.precision=bf16
 
-The step is that of the training loop, on random fields of the recipe's shapes. Besides, the seconds that it takes to
-compile and settle, and the latency of one sample, as it is and recorded. On a CPU one can see that it works.
+The step and the validation are those of the training loop, on random fields of the recipe's shapes. An epoch is its
+steps and its validation; memory is that of a step, the data apart. Besides, the seconds that it takes to compile and
+settle, latency and throughput of predictions and, with --kernels, the longest kernels of a step. On a CPU one can see
+that it works, at toy sizes.
 """
 
 import argparse
+import gc
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +27,8 @@ from training import build_surrogate, draw_data, synchronise
 
 from svdno.benchmark import narrow, plan, read_table
 from svdno.environment import describe_environment, pick_device
+from svdno.evaluation.cost import measure_speed, peak_memory
+from svdno.models.trivial import TRIVIAL
 from svdno.recipe import Recipe, parse_changes
 from svdno.training import loop
 from svdno.training.averaging import AveragedModel
@@ -40,6 +46,13 @@ def read_method(name: str, changes: dict[str, Any]) -> Recipe:
     return plan(replace(table, set={equation: {**table.set.get(equation, {}), **changes}}), Path("none"))[0].recipe
 
 
+def list_methods() -> list[str]:
+    """All methods of the table `short` that are trained."""
+    table = read_table("short")
+    trained = [name for name, method in table.methods.items() if method.model.get("name") not in TRIVIAL]
+    return [f"{equation}:{name}" for equation in table.equations for name in trained]
+
+
 def milliseconds(work: Callable[[], object]) -> float:
     """Mean over calls, without waiting between them."""
     synchronise()
@@ -50,37 +63,49 @@ def milliseconds(work: Callable[[], object]) -> float:
     return 1e3 * (perf_counter() - start) / CALLS
 
 
-def measure(recipe: Recipe, device: torch.device) -> dict[str, Any]:
+def count_batches(recipe: Recipe) -> tuple[int, int]:
+    """Batches of an epoch, and of its validation."""
+    data, settings = recipe.data, recipe.training
+    return (
+        -(-int(data.train * data.samples) // settings.batch_size),
+        -(-int(data.validation * data.samples) // loop.validation_size(settings)),
+    )
+
+
+def measure(recipe: Recipe, device: torch.device, kernels: bool = False) -> dict[str, Any]:
     """All figures of one method on one equation."""
     settings = recipe.training
     torch.compiler.reset()
+    gc.collect()  # what is left of the method before
     if device.type == "cuda":
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    data = draw_data(recipe, 2 * settings.batch_size, 32 if device.type == "cpu" else None)
+    size = loop.validation_size(settings)
+    data = draw_data(recipe, max(size, settings.batch_size), 32 if device.type == "cpu" else None)
     surrogate = build_surrogate(recipe, data, device)
     with loop._arithmetic(settings, device):
         start = perf_counter()
-        objective = Objective(surrogate, settings.penalty, {}, None)
+        objective = Objective(surrogate, settings.penalty, settings.terms, data.equation)
         optimizer = loop._build_optimizer(surrogate.model, settings)
-        step = loop._build_step(objective, optimizer, AveragedModel(surrogate.model, settings.average), settings)
-        batch = next(iter(Batches(surrogate, data).fetch([torch.arange(settings.batch_size)])))
+        average = AveragedModel(surrogate.model, settings.average)
+        step = loop._build_step(objective, optimizer, average, settings)
+        validate = loop._build_validation(objective, average.model, settings)
+        rows = torch.arange(settings.batch_size), torch.arange(size)
+        batch, held_out = Batches(surrogate, data).fetch(rows)
         whole = torch.ones((), device=device)
         for _ in range(SETTLE):
             step(*batch, whole)
         synchronise()
-        row: dict[str, Any] = {"seconds_until_settled": perf_counter() - start}
+        row: dict[str, Any] = {"grid": str(data.grid), "seconds_until_settled": perf_counter() - start}
         row["step_ms"] = milliseconds(lambda: step(*batch, whole))
-        row |= _count_kernels(lambda: step(*batch, whole))
-    row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
-    one = data.inputs[:1]
-    predict = surrogate.recorded(one)
-    for _ in range(SETTLE):
-        predict(one)
-    return {
-        **row,
-        "latency_ms": milliseconds(lambda: predict(one)),
-        "plain_latency_ms": milliseconds(lambda: surrogate.predict(one)),
-    }
+        row["peak_memory_bytes"] = peak_memory(device)
+        if kernels:
+            row |= _count_kernels(lambda: step(*batch, whole))
+        for _ in range(SETTLE):
+            validate(*held_out)
+        times = row["step_ms"], milliseconds(lambda: validate(*held_out))
+    row["seconds_per_epoch"] = sum(n * ms / 1e3 for n, ms in zip(count_batches(recipe), times, strict=True))
+    return row | measure_speed(surrogate, data.inputs)
 
 
 def _count_kernels(work: Callable[[], object]) -> dict[str, Any]:
@@ -106,8 +131,9 @@ def _count_kernels(work: Callable[[], object]) -> dict[str, Any]:
 def main() -> None:
     """Measure, print, and write the record where asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("methods", nargs="+", metavar="EQUATION:METHOD")
+    parser.add_argument("methods", nargs="*", metavar="EQUATION:METHOD", help="by default all that are trained")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting for all of them")
+    parser.add_argument("--kernels", action="store_true", help="name the kernels of a step")
     parser.add_argument("-o", "--output", type=Path, help="JSON file for the record")
     arguments = parser.parse_args()
     record: dict[str, Any] = {
@@ -115,8 +141,12 @@ def main() -> None:
         "environment": describe_environment(),
         "methods": {},
     }
-    for name in arguments.methods:
-        record["methods"][name] = measure(read_method(name, parse_changes(arguments.set)), pick_device())
+    for name in arguments.methods or list_methods():
+        recipe = read_method(name, parse_changes(arguments.set))
+        try:
+            record["methods"][name] = measure(recipe, pick_device(), arguments.kernels)
+        except torch.OutOfMemoryError as error:
+            record["methods"][name] = {"failed": str(error)}
         Console().print(name, {key: value for key, value in record["methods"][name].items() if key != "kernels"})
         if arguments.output:
             arguments.output.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -28,7 +28,7 @@ from rich.console import Console
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from svdno import Dataset, Grid, Surrogate, train
+from svdno import Dataset, Surrogate, train
 from svdno.data.generate import build_equation
 from svdno.environment import describe_environment, pick_device
 from svdno.models.svd_kernel import Bases, SVDKernel
@@ -46,16 +46,17 @@ def synchronise() -> None:
 
 
 def draw_data(recipe: Recipe, samples: int, points: int | None = None) -> Dataset:
-    """Random fields of the shapes that the recipe's data have; a few dozen, repeated."""
-    equation = build_equation(recipe.data.equation, recipe.data.parameters)
-    shape = tuple(points or n // recipe.data.space_stride for n in equation.grid.shape)
-    grid = Grid.unit(shape, "cells")
+    """Random fields of the shapes that the recipe's data have, or on fewer points; a few dozen, repeated."""
+    fewer = {"points": points} if points else {}
+    equation = build_equation(recipe.data.equation, {**recipe.data.parameters, **fewer})
+    grid = equation.grid.strided(1 if points else recipe.data.space_stride)
+    shape = grid.shape
     torch.manual_seed(0)
     distinct = min(samples, 40)
     a = torch.randn(distinct, *shape, len(equation.input_fields))
     u = torch.randn(distinct, len(equation.times), *shape, len(equation.output_fields))
     rows = torch.arange(samples) % distinct
-    return Dataset(a[rows], u[rows], grid, equation.times, equation.input_fields, equation.output_fields)
+    return Dataset(a[rows], u[rows], grid, equation.times, equation.input_fields, equation.output_fields, equation)
 
 
 def build_surrogate(recipe: Recipe, data: Dataset, device: torch.device) -> Surrogate:

@@ -72,7 +72,7 @@ def test_bundled_tables_can_be_planned(name, tmp_path):
     table = read_table(name)
     cells = plan(replace(table, seeds=[0]), tmp_path)
     assert len(cells) == len(table.equations) * len(table.methods)
-    assert table.seeds == ([0] if name in ("cost", "two-minutes") else [0, 1, 2])
+    assert table.seeds == ([0] if name == "two-minutes" else [0, 1, 2])
 
 
 def test_a_table_on_top_of_another_changes_what_it_says_and_keeps_the_rows_it_names(table, tmp_path):
@@ -169,6 +169,18 @@ def test_a_table_cut_off_ends_with_the_same_records_and_does_nothing_twice(table
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").rglob("*.*")}
     assert run(table, "-o", "cut", cwd=tmp_path).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").rglob("*.*")} == before
+
+
+def test_a_table_whose_time_is_up_says_so_and_continues(table, tmp_path):
+    table.write_text(TINY.replace("seeds = [0, 1]", "seeds = [0]"))
+    stopped = run(table, "-o", "out", "--minutes", 0, cwd=tmp_path)
+    assert stopped.returncode == 0, stopped.stderr + stopped.stdout
+    assert "Time is up with 4 of 4 runs to go; the same command continues." in " ".join(stopped.stdout.split())
+    assert not list((tmp_path / "out").rglob("metrics.json"))
+    whole = run(table, "-o", "out", "--workers", 2, "--minutes", 60, cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr + whole.stdout
+    assert "Time is up" not in whole.stdout
+    assert len(list((tmp_path / "out").rglob("metrics.json"))) == 4
 
 
 def test_a_cell_that_fails_is_named_and_the_rest_go_on(table, tmp_path):

@@ -113,6 +113,22 @@ def test_defects_are_told_from_bad_input(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("torch.OutOfMemoryError('CUDA out of memory.')", "CUDA out of memory. Set training.accumulate"),
+        ("torch.AcceleratorError('CUDA error: busy\\nmore')", "the GPU failed: CUDA error: busy. See with nvidia-smi"),
+    ],
+)
+def test_a_gpu_that_fails_is_no_defect(error, message, tmp_path):
+    program = f"import svdno.recipe, torch\ndef broken(*_): raise {error}\nsvdno.recipe.parse_changes = broken\n"
+    program += "import sys; sys.argv = ['svdno', 'demo']\nfrom svdno.cli import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert message in " ".join(done.stderr.split())
+    assert "defect" not in done.stderr
+
+
 def test_version_and_help(tmp_path):
     assert svdno("--version", cwd=tmp_path).stdout.startswith("svdno 0.")
     assert "demo" in svdno("--help", cwd=tmp_path).stdout

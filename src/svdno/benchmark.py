@@ -39,6 +39,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from typing import Any
 
 from svdno.data.generate import Progress, find_or_generate
@@ -189,9 +190,14 @@ def run_cells(
     workers: int,
     device: str,
     on_change: Callable[[Cell], None] = lambda cell: None,
+    seconds: float | None = None,
 ) -> None:
-    """Train the cells that are not finished, so many at a time; one that fails is marked and the rest go on."""
+    """Train the cells that are not finished, so many at a time; one that fails is marked and the rest go on.
+
+    seconds: after which runs are stopped, to be continued by the next call
+    """
     stop = Event()
+    end = None if seconds is None else monotonic() + seconds
     threads = max(1, count_cores() // workers)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "SVDNO_DATA": str(data_folder.resolve())}
     waiting: set[Future[Cell]] = set()
@@ -201,13 +207,15 @@ def run_cells(
                 if cell.state != "finished":
                     waiting.add(pool.submit(_run_cell, cell, device, environment, stop))
             while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                left = None if end is None else max(0.0, end - monotonic())
+                done, waiting = wait(waiting, left, FIRST_COMPLETED)
                 for future in done:
                     on_change(future.result())
-        except BaseException:
+                if left == 0:
+                    break
+        finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
-            raise
 
 
 def _build_cell(table: Table, equation: str, name: str, seed: int, folder: Path) -> Cell:

@@ -218,6 +218,9 @@ def benchmark(
     seed: Annotated[list[int] | None, typer.Option(help="This seed in place of its own; repeatable.")] = None,
     budget: Annotated[str | None, typer.Option(help="laptop, short or paper in place of its own.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="Stop after so long; the same command continues.")
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Train every method of a table on every equation with every seed; what is finished is not done again."""
@@ -232,8 +235,10 @@ def benchmark(
     with Board(console) as board:
         prepare_files(cells, data_folder, board.follow_solving)
     with CellBoard(console, cells, workers) as view:
-        run_cells(cells, data_folder, workers, device, view.show)
+        run_cells(cells, data_folder, workers, device, view.show, None if minutes is None else 60 * minutes)
     console.print(f"Runs: {folder}", soft_wrap=True)
+    if unfinished := sum(cell.state == "open" for cell in cells):
+        console.print(f"Time is up with {unfinished} of {len(cells)} runs to go; the same command continues.")
     failed = [cell for cell in cells if cell.state == "failed"]
     for cell in failed:
         console.print(f"failed: {cell.folder}: {(cell.folder / 'failed.txt').read_text()}", soft_wrap=True)
@@ -248,13 +253,16 @@ def report(
     solvers: Annotated[
         Path | None, typer.Option(help="Record of the classical solvers, by benchmarks/solver_curve.py.")
     ] = None,
+    steps: Annotated[
+        Path | None, typer.Option(help="Record of the methods' cost measured apart, by benchmarks/steps.py.")
+    ] = None,
     against: Annotated[str, typer.Option(help="Label of the method that the others are tested against.")] = "SVD-NO",
 ) -> None:
     """Turn finished runs into tables with statistics, figures and one page: Markdown, LaTeX, CSV, PNG, SVG, HTML."""
     from svdno.report.document import describe_protocols, describe_results, write_report
 
     output = output or folders[0] / "report"
-    collection = write_report(folders, output, solvers, against)
+    collection = write_report(folders, output, solvers, against, steps)
     lines = [*describe_results(collection), describe_protocols(collection) or ""]
     lines += [f"no result: {name}" for name in collection.failed]
     lines += [f"left out: {name}" for name in collection.left_out]
@@ -314,8 +322,20 @@ def main() -> None:
     except OSError as error:
         _fail(errors, f"{error.filename or 'a file'}: {error.strerror or error}", status=2)
     except Exception as error:
-        message = f"unexpected {type(error).__name__}: {error}. This is a defect of svdno; SVDNO_DEBUG=1 shows where."
-        _fail(errors, message, status=1)
+        _fail(errors, _explain(error), status=1)
+
+
+def _explain(error: Exception) -> str:
+    """What the user can do about a failure that no other message is for."""
+    name, said = type(error).__name__, str(error).partition("\n")[0].rstrip(".")
+    if name == "OutOfMemoryError":  # by name: commands that need no PyTorch do not load it
+        return f"{said}. Set training.accumulate or a smaller training.batch_size, or run fewer --workers at once."
+    if name == "AcceleratorError":
+        return (
+            f"the GPU failed: {said}. See with nvidia-smi who else uses it; a run that was cut off continues with "
+            "`svdno train --resume RUN`, a benchmark with the same command."
+        )
+    return f"unexpected {name}: {error}. This is a defect of svdno; SVDNO_DEBUG=1 shows where."
 
 
 def _fail(console: Console, message: str, status: int) -> None:

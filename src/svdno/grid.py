@@ -50,6 +50,9 @@ class Grid:
         if not 0 < self.inset < 1:
             raise InputError(f"`inset` must be between 0 and 1 steps, got {self.inset}.")
 
+    def __str__(self) -> str:
+        return " × ".join(map(str, self.shape)) + " points"
+
     @classmethod
     def unit(cls, shape: tuple[int, ...], placement: str = "nodes") -> "Grid":
         """The grid of this shape on [0,1]^dim."""

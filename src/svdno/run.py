@@ -242,7 +242,7 @@ def _describe(recipe: Recipe, surrogate: Surrogate, history: list[Epoch]) -> dic
         "seed": recipe.training.seed,
         "parameters": surrogate.parameters,
         "rank": recipe.model.get("rank"),
-        "grid": " × ".join(map(str, surrogate.grid.shape)) + " points",
+        "grid": str(surrogate.grid),
         "times": len(surrogate.times),
         "epochs": len(history),
         "best_epoch": best.epoch,

@@ -30,8 +30,7 @@ def tabulate_cost(study: Study) -> Sheet:
     header = ["Equation", "Method", *(title for title, _, _ in _COLUMNS), *(["Device"] if several else [])]
     note = (
         "Means over seeds. Memory is the peak while training: what PyTorch took on a GPU, the whole process on a CPU. "
-        "Latency is of one sample from input field to solution, samples / s in batches of 32. Times compare only "
-        f"between runs that had the same device to themselves; here: {', '.join(list_devices(study))}."
+        f"Latency is of one sample from input field to solution, samples / s in batches of 32. {explain_times(study)}"
     )
     return Sheet("cost", "Cost of training and use", header, rows, note, words=2, groups=True)
 
@@ -87,6 +86,19 @@ def count_solves(train_seconds: float, model_seconds: float, solver_seconds: flo
     """n = train seconds / (solver's − model's seconds per sample); infinite where the solver is not slower."""
     saved = solver_seconds - model_seconds
     return train_seconds / saved if saved > 0 else math.inf
+
+
+def explain_times(study: Study) -> str:
+    """Where the times come from."""
+    if study.apart:
+        return (
+            f"Memory, without the data, and times were measured apart, one method after the other on {study.apart}; "
+            "methods that were not have none."
+        )
+    return (
+        "Times compare only between runs that had the same device to themselves; "
+        f"here: {', '.join(list_devices(study))}."
+    )
 
 
 def list_devices(study: Study) -> list[str]:

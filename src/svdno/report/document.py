@@ -12,20 +12,28 @@ from svdno.report.page import Picture, read_template
 from svdno.report.sections import Illustration, Item, Section, describe_study
 from svdno.report.sheets import Sheet, to_csv, to_latex, to_markdown
 from svdno.report.solver_curves import read_curves
+from svdno.report.step_costs import read_costs, take_costs
 from svdno.report.studies import Study
 from svdno.report.tables import percent
 
 
 def write_report(
-    folders: list[Path], output: Path, solvers: Path | None = None, against: str = published.REFERENCE
+    folders: list[Path],
+    output: Path,
+    solvers: Path | None = None,
+    against: str = published.REFERENCE,
+    steps: Path | None = None,
 ) -> Collection:
     """Collect the runs below the folders, write everything into `output`, and return what was found.
 
     solvers: a record of the classical solvers' error and time, by benchmarks/solver_curve.py
     against: label of the method that the others are tested against
+    steps: a record of what methods cost with the machine to themselves, by benchmarks/steps.py
     """
-    curves = read_curves(solvers)
+    curves, costs = read_curves(solvers), read_costs(steps) if steps else None
     collection = _test_against(against, collect(folders))
+    if costs:
+        collection = replace(collection, studies=[take_costs(study, costs) for study in collection.studies])
     sections = []
     for number, study in enumerate(collection.studies, start=1):
         several = len(collection.studies) > 1

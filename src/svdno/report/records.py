@@ -59,6 +59,17 @@ def read_run(folder: Path) -> Run:
     )
 
 
+def read_measured(path: Path, script: str, shape: str, parse: Callable[[dict[str, Any]], T]) -> T:
+    """What a script of benchmarks/ has measured: its record of this shape, as `parse` makes sense of it."""
+    remedy = f"Make it with `python benchmarks/{script} -o {path}`."
+    try:
+        return parse(_parse_object(path, ()))
+    except FileNotFoundError:
+        raise InputError(f"no file {path}. {remedy}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} must hold {shape}, got {type(error).__name__}: {error}. {remedy}") from None
+
+
 def read_error(folder: Path) -> float:
     """Mean relative L2 error on the test samples of a finished run."""
     return float(

@@ -1,10 +1,10 @@
 """Error–time curves of the classical solvers, as benchmarks/solver_curve.py records them."""
 
-import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
-from svdno.errors import InputError
+from svdno.report.records import read_measured
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,9 @@ class Point:
     relative_error: float
 
 
+NAMES = [f.name for f in fields(Point)]
+
+
 @dataclass(frozen=True)
 class Curves:
     """Equation → points, and the device that they were measured on."""
@@ -25,21 +28,16 @@ class Curves:
 
 
 def read_curves(path: Path | None) -> Curves:
-    """Read a record {"environment": {"device": …}, "curves": {equation: [{resolution, …}, …]}}; none, none."""
+    """Read a record of the solvers' errors and times; none, none."""
     if path is None:
         return Curves()
-    names = [f.name for f in fields(Point)]
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        points = {
-            equation: sorted((Point(*(float(row[name]) for name in names)) for row in rows), key=lambda p: p.resolution)
-            for equation, rows in record["curves"].items()
-        }
-        return Curves({name: rows for name, rows in points.items() if rows}, str(record["environment"]["device"]))
-    except FileNotFoundError:
-        raise InputError(f"no file {path}. Make it with `python benchmarks/solver_curve.py -o {path}`.") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path} must hold {{environment: {{device}}, curves: {{equation: [{{{', '.join(names)}}}, …]}}}}, "
-            f"got {type(error).__name__}: {error}. Make it with `python benchmarks/solver_curve.py -o {path}`."
-        ) from None
+    shape = f"{{environment: {{device}}, curves: {{equation: [{{{', '.join(NAMES)}}}, …]}}}}"
+    return read_measured(path, "solver_curve.py", shape, _parse)
+
+
+def _parse(record: dict[str, Any]) -> Curves:
+    points = {
+        equation: sorted((Point(*(float(row[name]) for name in NAMES)) for row in rows), key=lambda p: p.resolution)
+        for equation, rows in record["curves"].items()
+    }
+    return Curves({name: rows for name, rows in points.items() if rows}, str(record["environment"]["device"]))

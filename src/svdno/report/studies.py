@@ -56,11 +56,13 @@ class Study:
     """Entries that may stand in one table, with the folders they come from.
 
     against: label of the method that the others are tested against
+    apart: device on which costs were measured apart from the runs, if they were
     """
 
     homes: tuple[Path, ...]
     entries: tuple[Entry, ...]
     against: str = REFERENCE
+    apart: str = ""
 
     @property
     def name(self) -> str:
@@ -132,5 +134,6 @@ def strip(recipe: Recipe, *more: str) -> dict[str, Any]:
 
 def _place_method(label: str) -> tuple[int, list[str]]:
     """Methods of the paper in its order, each with its variants ("FNO, tuned"), then the others; L = 3 before 10."""
-    place = next((place for place, name in enumerate(METHODS) if name in label), len(METHODS))
+    plain = label.replace("-", "")  # another package's UNO belongs beside U-NO
+    place = next((place for place, name in enumerate(METHODS) if name.replace("-", "") in plain), len(METHODS))
     return place, [part.zfill(9) if part.isdigit() else part for part in re.split(r"(\d+)", label)]

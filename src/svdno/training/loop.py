@@ -118,7 +118,7 @@ def _train(
             seen += len(order[i])
         loss, train_error, penalty = (sum_over_processes(totals) / seen).tolist()
         _check_loss(loss, epoch, state)
-        validation_error = _measure(held_out, validate, max(1, VALIDATION * settings.batch_size // settings.accumulate))
+        validation_error = _measure(held_out, validate, validation_size(settings))
         if state.best is None or validation_error < state.best.validation_error:
             state.keep_weights()
         state.history.append(Epoch(epoch, rate, loss, penalty, train_error, validation_error, clock.seconds))
@@ -142,6 +142,11 @@ def check_solves(surrogate: Surrogate, settings: TrainingSettings) -> None:
         check_refit(surrogate.model)
     if settings.tabulate:
         check_tabulate(surrogate)
+
+
+def validation_size(settings: TrainingSettings) -> int:
+    """Samples that are validated at once."""
+    return max(1, VALIDATION * settings.batch_size // settings.accumulate)
 
 
 def solve_output(
