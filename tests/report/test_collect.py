@@ -158,13 +158,13 @@ def test_records_from_before_errors_by_sample_are_still_read(tmp_path):
 
 
 def test_variants_of_a_method_follow_it_and_ablations_and_ranks_stay_out_of_the_first_table(tmp_path):
-    for label in ("POD", "U-NO", "FNO", "FNO, tuned", "SVD-NO"):
+    for label in ("POD", "U-NO", "another UNO", "FNO", "FNO, tuned", "SVD-NO"):
         method = label.lower()
         write_cell(tmp_path, "allen-cahn", method, 0, ERRORS, label, SVDNO if label == "SVD-NO" else None)
     write_cell(tmp_path, "allen-cahn", "mercer", 0, ERRORS, "Mercer")
     write_cell(tmp_path, "allen-cahn", "rank-3", 0, ERRORS, "SVD-NO, L = 3", SVDNO | {"rank": 3})
     (study,) = collect([tmp_path]).studies
-    assert study.contenders == ["SVD-NO", "FNO", "FNO, tuned", "U-NO", "POD"]
+    assert study.contenders == ["SVD-NO", "FNO", "FNO, tuned", "U-NO", "another UNO", "POD"]
     assert [entry.label for entry in study.ablations("allen-cahn")] == ["Mercer"]
     assert [entry.label for entry in study.ranks("allen-cahn")] == ["SVD-NO, L = 3", "SVD-NO"]
 
