@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from svdno.benchmark import FAILURE, bundled_tables, narrow, plan, read_table
+from svdno.environment import advise_sharing
 from svdno.equations import EQUATIONS
 from svdno.errors import InputError
 from svdno.models import ALL_MODELS
@@ -232,6 +233,19 @@ def test_a_part_of_a_table_has_the_recipes_of_the_whole(tmp_path):
     assert {cell.recipe.training.epochs for cell in plan(narrow(part, [], [], [], "laptop"), tmp_path)} == {30}
     with pytest.raises(InputError, match="`method` must be one of 'fno', 'svdno-plus', got 'uno'"):
         narrow(part, [], ["uno"], [], None)
+
+
+def test_processes_that_would_take_turns_on_a_gpu_are_told_of_a_better_way(tmp_path, monkeypatch):
+    gpu = torch.device("cuda")
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr("svdno.environment.which", lambda name: None)
+    assert advise_sharing(4, gpu) is None, "where there is no MPS"
+    monkeypatch.setattr("svdno.environment.which", lambda name: f"/usr/bin/{name}")
+    assert "`nvidia-cuda-mps-control -d` lets them run together" in str(advise_sharing(4, gpu))
+    assert advise_sharing(1, gpu) is None
+    assert advise_sharing(4, torch.device("cpu")) is None
+    (tmp_path / "control").touch()
+    assert advise_sharing(4, gpu) is None, "where it runs"
 
 
 def test_an_unknown_table_is_named():

@@ -226,12 +226,15 @@ def benchmark(
     """Train every method of a table on every equation with every seed; what is finished is not done again."""
     from svdno.benchmark import narrow, plan, prepare_files, read_table, run_cells
     from svdno.console import Board, CellBoard
+    from svdno.environment import advise_sharing, pick_device
     from svdno.run import find_data_folder
 
     folder = output or Path("runs") / "-".join([Path(table).stem, *([budget] if budget else [])])
     cells = plan(narrow(read_table(table), equation or [], method or [], seed or [], budget), folder)
     data_folder = find_data_folder(folder / "run")
     console = Console()
+    if advice := advise_sharing(workers, pick_device(device)):
+        console.print(advice, soft_wrap=True)
     with Board(console) as board:
         prepare_files(cells, data_folder, board.follow_solving)
     with CellBoard(console, cells, workers) as view:

@@ -5,6 +5,7 @@ import platform
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import torch
@@ -20,6 +21,15 @@ def pick_device(name: str = "auto") -> torch.device:
     if name == "cuda" and not found:
         raise InputError("device 'cuda' was asked for, and PyTorch finds no GPU here. Use --device cpu or auto.")
     return torch.device("cuda" if found and name != "cpu" else "cpu")
+
+
+def advise_sharing(processes: int, device: torch.device) -> str | None:
+    """How so many processes could share a GPU better than by turns, if they would take turns there."""
+    control = "nvidia-cuda-mps-control"
+    running = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control").exists()
+    if processes == 1 or device.type != "cuda" or running or which(control) is None:
+        return None
+    return f"These {processes} processes take turns on the GPU. Started before them, `{control} -d` lets them run together."
 
 
 def count_cores() -> int:
