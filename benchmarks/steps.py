@@ -27,6 +27,7 @@ from training import build_surrogate, draw_data, synchronise
 
 from svdno.benchmark import narrow, plan, read_table
 from svdno.environment import describe_environment, pick_device
+from svdno.errors import InputError
 from svdno.evaluation.cost import measure_speed, peak_memory
 from svdno.models.trivial import TRIVIAL
 from svdno.recipe import Recipe, parse_changes
@@ -35,7 +36,7 @@ from svdno.training.averaging import AveragedModel
 from svdno.training.batches import Batches
 from svdno.training.losses import Objective
 
-# Calls before a step is recorded and settled, calls that are timed, kernels that are named.
+# Calls before a step is recorded and settled, calls that are timed at most, kernels that are named.
 SETTLE, CALLS, NAMED = 6, 50, 30
 
 
@@ -54,13 +55,18 @@ def list_methods() -> list[str]:
 
 
 def milliseconds(work: Callable[[], object]) -> float:
-    """Mean over calls, without waiting between them."""
+    """Mean over calls, without waiting between them: CALLS, or as many as take about a second."""
+    calls = max(1, min(CALLS, int(1 / _time(work, 1))))
+    return 1e3 * _time(work, calls) / calls
+
+
+def _time(work: Callable[[], object], calls: int) -> float:
     synchronise()
     start = perf_counter()
-    for _ in range(CALLS):
+    for _ in range(calls):
         work()
     synchronise()
-    return 1e3 * (perf_counter() - start) / CALLS
+    return perf_counter() - start
 
 
 def count_batches(recipe: Recipe) -> tuple[int, int]:
@@ -145,7 +151,7 @@ def main() -> None:
         recipe = read_method(name, parse_changes(arguments.set))
         try:
             record["methods"][name] = measure(recipe, pick_device(), arguments.kernels)
-        except torch.OutOfMemoryError as error:
+        except (InputError, torch.OutOfMemoryError) as error:
             record["methods"][name] = {"failed": str(error)}
         Console().print(name, {key: value for key, value in record["methods"][name].items() if key != "kernels"})
         if arguments.output:
