@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from svdno.models import moments
-from svdno.models.moments import BLOCK, PRODUCTS, expand, gram, integrate
+from svdno.models.moments import BLOCK, PRODUCTS, cross_moment, expand, gram, integrate, second_moment
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ def test_sums_equal_einsum_whatever_the_number_of_points(batch, n):
 
 def test_first_and_second_derivatives_pass_autograd_check(monkeypatch):
     monkeypatch.setattr(moments, "BLOCK", 2)
-    f, g, A = (torch.randn(*s).double().requires_grad_() for s in ((2, 4, 2), (2, 4, 3), (2, 3, 2)))
-    for operation, inputs in ((integrate, (f, g)), (expand, (f, A))):
+    f, g, A, shared = (torch.randn(*s).double().requires_grad_() for s in ((2, 4, 2), (2, 4, 3), (2, 3, 2), (1, 4, 2)))
+    for operation, inputs in ((integrate, (f, g)), (expand, (f, A)), (integrate, (f, shared)), (expand, (shared, A))):
         assert torch.autograd.gradcheck(operation, inputs)
         assert torch.autograd.gradgradcheck(operation, inputs)
 
@@ -34,6 +34,14 @@ def test_autocast_gives_gradients_in_the_precision_of_the_inputs(n):
     assert (M.dtype, out.dtype) == (torch.float32, torch.bfloat16)
     out.float().sum().backward()
     assert f.grad.dtype == g.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_moments_of_two_fields_are_a_block_of_those_of_both(equal):
+    f, g, w = torch.randn(2, 5, 3).double(), torch.randn(1, 5, 4).double(), torch.rand(1, 1 if equal else 5).double()
+    w = w.expand(1, 5)
+    both = second_moment(torch.cat([f, g.expand(2, -1, -1)], dim=-1), w)
+    torch.testing.assert_close(cross_moment(f, g, w), both[:, :3, 3:])
 
 
 @pytest.mark.parametrize("equal", [True, False])

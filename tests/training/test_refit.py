@@ -12,13 +12,12 @@ from svdno.training.batches import Batches
 from svdno.training.fitting import measure
 from svdno.training.losses import Objective
 from svdno.training.refit import refit
+from tests.models.features import form
 from tests.training.problems import SMALL, make_data, make_surrogate
 
 SETTINGS = TrainingSettings(epochs=3, batch_size=8, learning_rate=3e-3, refit=True)
 MODELS = [("svdno-plus", {"orthogonality": o}) for o in ("none", "penalty", "exact")]
 MODELS += [("svdno-plus", {"output_kernel": False}), ("svdno", {}), ("fno", {}), ("uno", {})]
-
-EVERYWHERE = torch.arange(16)
 
 
 def prepare(name="svdno-plus", **arguments):
@@ -36,8 +35,9 @@ def test_the_output_is_linear_in_the_weights_of_its_features(name, arguments):
     a = next(iter(batches())).inputs
     model, where = surrogate.model.eval(), (objective.points, objective.weights)
     with torch.no_grad():
-        u, f = model.output_features(a, *where, EVERYWHERE)
+        u, f = model.output_features(a, *where)
         torch.testing.assert_close(u, model(a, *where))
+        f = form(f)
         change = torch.randn(f.shape[-1], u.shape[-1], dtype=f.dtype)
         model.change_output(change)
         torch.testing.assert_close(model(a, *where).flatten(1, -2), u.flatten(1, -2) + f @ change)
@@ -48,8 +48,8 @@ def test_a_teacher_with_other_last_weights_is_found(monkeypatch):
     data, surrogate, objective, batches = prepare()
     teacher = make_surrogate("svdno-plus", data)
     teacher.model.double()
-    u, f = teacher.model.output_features(next(iter(batches())).inputs, objective.points, objective.weights, EVERYWHERE)
-    teacher.model.change_output(0.1 * torch.randn(f.shape[-1], u.shape[-1], dtype=torch.float64))
+    u, f = teacher.model.output_features(next(iter(batches())).inputs, objective.points, objective.weights)
+    teacher.model.change_output(0.1 * torch.randn(form(f).shape[-1], u.shape[-1], dtype=torch.float64))
     taught = replace(data, outputs=teacher.predict(data.inputs))
     samples = Batches(surrogate, taught)
     error = refit(surrogate, objective, lambda: samples.in_order(16), lambda: measure(surrogate, taught))
@@ -63,10 +63,10 @@ def test_the_solution_is_that_of_weighted_least_squares(monkeypatch):
     (found,) = refitting.solve(gram, target)
     rows = []
     for a, truth, norms in batches():
-        u, f = surrogate.model.output_features(a, objective.points, objective.weights, EVERYWHERE)
+        u, f = surrogate.model.output_features(a, objective.points, objective.weights)
         error = ((truth - u) * objective.scale).flatten(1).norm(dim=1)
         root = (norms * error).rsqrt()[:, None, None]
-        rows.append(((root * f).flatten(0, 1), (root * (truth - u)).flatten(0, 1)))
+        rows.append(((root * form(f)).flatten(0, 1), (root * (truth - u)).flatten(0, 1)))
     f, R = (torch.cat(part) for part in zip(*rows, strict=True))
     torch.testing.assert_close(found, torch.linalg.lstsq(f, R).solution, rtol=1e-6, atol=1e-8)
 
@@ -79,8 +79,8 @@ def test_what_a_feature_owes_to_the_grid_is_its_ridge(name):
     ridged, _ = refitting._normal_equations(model, objective, batches(), refitting.find_coarse(surrogate))
     squares = 0
     for a, truth, norms in batches():
-        u, f = model.output_features(a, objective.points, objective.weights, EVERYWHERE)
-        change = f[:, ::2] - model.output_features(a[:, ::2], *surrogate.locate(grid), EVERYWHERE[:8])[1]
+        u, f = model.output_features(a, objective.points, objective.weights)
+        change = form(f)[:, ::2] - form(model.output_features(a[:, ::2], *surrogate.locate(grid))[1])
         weights = 1 / (norms * ((truth - u) * objective.scale).flatten(1).norm(dim=1))
         squares = squares + 2 * (weights[:, None, None] * change.square()).sum(dim=(0, 1))
     torch.testing.assert_close(ridged - plain, torch.diag(squares / 64), rtol=1e-6, atol=1e-9)
@@ -89,13 +89,6 @@ def test_what_a_feature_owes_to_the_grid_is_its_ridge(name):
 def test_a_grid_that_has_no_coarser_one_is_solved_without():
     assert refitting.find_coarse(make_surrogate("fno", make_data(n=15))) is None  # an odd number of points
     assert refitting.find_coarse(make_surrogate("fno", make_data(n=8))) is None  # too few for its modes
-
-
-def test_points_beyond_a_limit_are_drawn(monkeypatch):
-    data, surrogate, objective, batches = prepare()
-    monkeypatch.setattr(refitting, "POINTS", 8)
-    before = measure(surrogate, data)
-    assert refit(surrogate, objective, batches, lambda: measure(surrogate, data)) < 0.5 * before
 
 
 def test_what_does_not_help_is_not_kept():

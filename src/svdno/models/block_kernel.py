@@ -3,12 +3,12 @@
 With orthonormal φ and ψ and R_k = U_k S_k V_kᵀ, the vector functions φ_k U_k[:,c] and ψ_k V_k[:,c] are orthonormal, so
 this is an SVD of rank H·d whose spectrum is the union of the S_k. The functions are linear in y(z) = (v(z), x), latent
 field and waves of the position: φ = T_φ P_φ y and ψ = T_ψ P_ψ y, where T makes them orthonormal on each input, or is
-1. They are never formed, and their number H costs nothing at the points:
+1. Neither they nor y are ever formed, and their number H costs nothing at the points:
 
-    moments        C = Σ_j w_j y(z_j) y(z_j)ᵀ                    one GEMM over the points
-    Gram matrices  P_φ C P_φᵀ and P_ψ C P_ψᵀ, hence T_φ and T_ψ  no n; only where T is not 1
-    blocks         M = ∫ v ψᵀ from C,  A[c,k] = Σ_e R_k[c,e] M[e,k]
-    output         (K v)(z_i) = (A T_φ P_φ) y(z_i)               one GEMM over the points, with a matrix per input
+    moments        C_v = Σ_j w_j v(z_j) y(z_j)ᵀ                  two GEMMs over the points, for v and for x
+    Gram matrices  P_φ C P_φᵀ and P_ψ C P_ψᵀ, hence T_φ and T_ψ  no n; C is C_v and Σ_j w_j x xᵀ; only where T is not 1
+    blocks         M = ∫ v ψᵀ from C_v,  A[c,k] = Σ_e R_k[c,e] M[e,k]
+    output         (K v)(z_i) = (A T_φ P_φ) y(z_i)               two GEMMs over the points, with matrices per input
 """
 
 from math import sqrt
@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from svdno.models.moments import second_moment
+from svdno.models.moments import cross_moment, expand, second_moment
 from svdno.models.orthonormal import factor, inverse_factor
 from svdno.models.svd_kernel import KernelSVD
 
@@ -27,34 +27,63 @@ from svdno.models.svd_kernel import KernelSVD
 RIDGE = 1e-3
 
 
+class Positions(NamedTuple):
+    """What all kernels of a model know of the points.
+
+    x: waves
+    w: quadrature weights
+    moments: ∫ x xᵀ
+    """
+
+    x: Float[Tensor, "#batch n waves"]
+    w: Float[Tensor, "#batch n"]
+    moments: Float[Tensor, "#batch waves waves"]
+
+    @classmethod
+    def of(cls, x: Float[Tensor, "#batch n waves"], w: Float[Tensor, "#batch n"]) -> "Positions":
+        """Sum over the points, of each sample where each has points or weights of its own."""
+        return cls(x, w, second_moment(x.expand(max(len(x), len(w)), -1, -1), w))
+
+
 class BlockBases(NamedTuple):
     """φ and ψ on one batch of inputs.
 
-    y: latent field and waves
+    v: latent field
+    positions: what else y is made of
     coefficients: P_φ and P_ψ
-    moments: C
+    moments: C_v = ∫ v yᵀ
     maps: T_φ and T_ψ with φ = T_φ P_φ y and ψ = T_ψ P_ψ y, or None for 1
     """
 
-    y: Float[Tensor, "batch n y"]
+    v: Float[Tensor, "batch n d"]
+    positions: Positions
     coefficients: Float[Tensor, "2 features y"]
-    moments: Float[Tensor, "batch y y"]
+    moments: Float[Tensor, "batch d y"]
     maps: Float[Tensor, "2 batch features features"] | None = None
 
     @property
     def grams(self) -> Float[Tensor, "2 batch features features"]:
         """Those of P_φ y and P_ψ y."""
+        of_v, d = self.moments, self.v.shape[-1]
+        of_x = self.positions.moments.to(of_v.dtype).expand(len(of_v), -1, -1)
+        C = torch.cat([of_v, torch.cat([of_v[..., d:].mT, of_x], dim=-1)], dim=-2)
         P = self.coefficients.unsqueeze(1)
-        return P @ self.moments @ P.mT
+        return P @ C @ P.mT
+
+    def expand(self, A: Float[Tensor, "batch out y"]) -> Float[Tensor, "batch n out"]:
+        """A y(z) at each point."""
+        d = self.v.shape[-1]
+        return expand(self.v, A[..., :d]) + expand(self.positions.x, A[..., d:])
 
     def functions(self, side: int) -> Float[Tensor, "batch n features"]:
         """φ (side 0) or ψ (side 1) at each point, in float64."""
-        f = self.y.double() @ self.coefficients[side].double().mT
+        of_v, of_x = self.coefficients[side].double().split([self.v.shape[-1], self.positions.x.shape[-1]], dim=-1)
+        f = self.v.double() @ of_v.mT + self.positions.x.double() @ of_x.mT
         return f if self.maps is None else f @ self.maps[side].double().mT
 
     def orthogonality(self) -> Float[Tensor, ""]:
         """L_ortho = ‖G_φ − I‖²_F + ‖G_ψ − I‖²_F of the functions in use, averaged over the batch."""
-        with torch.autocast(self.y.device.type, enabled=False):
+        with torch.autocast(self.v.device.type, enabled=False):
             G = self.grams if self.maps is None else self.maps @ self.grams @ self.maps.mT
         identity = torch.eye(G.shape[-1], dtype=G.dtype, device=G.device)
         return (G - identity).square().sum(dim=(0, -2, -1)).mean()
@@ -84,16 +113,16 @@ class BlockBasis(nn.Module):
         positional = None if self.of_position is None else F.pad(self.of_position, (self.channels, 0))
         return torch.cat([P for P in (positional, self.of_field) if P is not None], dim=1)
 
-    def forward(self, y: Float[Tensor, "batch n y"], w: Float[Tensor, "#batch n"]) -> BlockBases:
-        """The bases on one batch of inputs; components of y beyond those that the functions are made of must be 0."""
-        # One product: where it rounds v and x, it rounds them alike, and C stays the Gram matrix of something.
+    def forward(self, v: Float[Tensor, "batch n d"], positions: Positions) -> BlockBases:
+        """The bases on one batch of inputs; waves beyond those that the functions are made of must be 0."""
+        x, w = positions.x, positions.w
+        of_v = torch.cat([second_moment(v, w), cross_moment(v, x, w)], dim=-1)
+        if of_v.is_cuda:  # TF32 would lose the weak functions, and float64 without n costs a GPU nothing
+            of_v = of_v.double()
         P = self.coefficients
-        C = second_moment(y, w.to(P.dtype))
-        if C.is_cuda:  # TF32 would lose the weak functions, and float64 without n costs a GPU nothing
-            C = C.double()
-        P = F.pad(P, (0, y.shape[-1] - P.shape[-1])).to(C.dtype)
-        with torch.autocast(y.device.type, enabled=False):
-            bases = BlockBases(y, P, C)
+        P = F.pad(P, (0, of_v.shape[-1] - P.shape[-1])).to(of_v.dtype)
+        with torch.autocast(v.device.type, enabled=False):
+            bases = BlockBases(v, positions, P, of_v)
             return bases._replace(maps=inverse_factor(bases.grams, RIDGE)) if self.exact else bases
 
 
@@ -121,21 +150,22 @@ class BlockKernel(nn.Module):
 
     def forward(self, bases: BlockBases) -> Float[Tensor, "batch out_channels y"]:
         """The matrices A of each input with (K v)(z) = Σ_k φ_k(z) R_k ∫ψ_k v = A y(z)."""
-        with torch.autocast(bases.y.device.type, enabled=False):
+        with torch.autocast(bases.v.device.type, enabled=False):
             M = self._project(bases)
             A = self._apply_blocks(M) if self.truncation is None else self._truncate(M, bases)
             if bases.maps is not None:
                 A = A @ bases.maps[0]
             return (A @ bases.coefficients[0]).to(self.blocks.dtype)
 
-    def features(self, bases: BlockBases, at: Int[Tensor, " some"]) -> Float[Tensor, "batch some products"]:
-        """φ_k(z) ∫ψ_k v_e at some points, for each k and e: K v is linear in them, and the R_k are the weights."""
-        functions = bases._replace(y=bases.y[:, at]).functions(0)
-        return torch.einsum("bnk,bek->bnke", functions, self._project(bases).double()).flatten(2)
+    def features(
+        self, bases: BlockBases
+    ) -> tuple[Float[Tensor, "batch n features"], Float[Tensor, "batch features channels"]]:
+        """φ_k(z) at each point, and ∫ψ_k v_e: K v is linear in their products, and the R_k are the weights."""
+        return bases.functions(0), self._project(bases).mT
 
     def _project(self, bases: BlockBases) -> Float[Tensor, "batch channels features"]:
         """M = ∫ v ψᵀ."""
-        M = bases.moments[:, : self.blocks.shape[-1]] @ bases.coefficients[1].mT
+        M = bases.moments @ bases.coefficients[1].mT
         return M if bases.maps is None else M @ bases.maps[1].mT
 
     def _apply_blocks(self, M: Tensor) -> Tensor:

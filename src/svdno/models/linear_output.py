@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.models.inputs import Samples
+from svdno.models.output_features import OutputFeatures
 from svdno.models.svd_kernel import KernelSVD
 from svdno.models.tabulated_kernel import TabulatedKernel
 
@@ -63,12 +64,12 @@ class LinearOutput(nn.Module):
             yield seen
 
     def output_features(
-        self, a: Tensor, points: Tensor, weights: Tensor, at: Int[Tensor, " some"]
-    ) -> tuple[Float[Tensor, "batch *space out_channels"], Float[Tensor, "batch some features"]]:
-        """u, and f at some of the points, counted along the flattened grid."""
+        self, a: Tensor, points: Tensor, weights: Tensor
+    ) -> tuple[Float[Tensor, "batch *space out_channels"], OutputFeatures]:
+        """u, and f at every point."""
         with self.watch_last() as seen:
             u = self(a, points, weights)
-        return u, seen[0][:, at]
+        return u, OutputFeatures.of(seen[0])
 
     @torch.no_grad()
     def change_output(self, change: Float[Tensor, "features out_channels"]) -> None:

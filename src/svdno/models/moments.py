@@ -11,16 +11,26 @@ from torch import Tensor
 BLOCK, PRODUCTS = 1024, 160
 
 
-def integrate(f: Float[Tensor, "batch n p"], g: Float[Tensor, "batch n q"]) -> Float[Tensor, "batch p q"]:
+def integrate(f: Float[Tensor, "batch n p"], g: Float[Tensor, "#batch n q"]) -> Float[Tensor, "batch p q"]:
     """∫ f gᵀ: Σ_j f(z_j) g(z_j)ᵀ over the points, weights included in one of them; in float32 or better."""
     M: Tensor = _Integrate.apply(*_for_autocast(f, g))
     return M
 
 
-def expand(f: Float[Tensor, "batch n p"], A: Float[Tensor, "batch q p"]) -> Float[Tensor, "batch n q"]:
+def expand(f: Float[Tensor, "#batch n p"], A: Float[Tensor, "batch q p"]) -> Float[Tensor, "batch n q"]:
     """A f(z_i) at every point."""
     out: Tensor = _Expand.apply(*_for_autocast(f, A))
     return out
+
+
+def cross_moment(
+    f: Float[Tensor, "batch n p"], g: Float[Tensor, "#batch n q"], w: Float[Tensor, "#batch n"]
+) -> Float[Tensor, "batch p q"]:
+    """∫ f gᵀ dx = Σ_j w_j f(z_j) g(z_j)ᵀ, rounded as `second_moment` rounds those of (f, g)."""
+    if are_equal(w):
+        return w[:, :1, None] * integrate(f, g)
+    root = w.sqrt().unsqueeze(-1)
+    return integrate(f * root, g * root)
 
 
 def second_moment(h: Float[Tensor, "batch n k"], w: Float[Tensor, "#batch n"]) -> Float[Tensor, "batch k k"]:
@@ -46,7 +56,8 @@ class _Integrate(torch.autograd.Function):
         f, g = ctx.saved_tensors
         dM = dM.to(f.dtype)
         needs_f, needs_g = ctx.needs_input_grad
-        return expand(g, dM) if needs_f else None, expand(f, dM.mT) if needs_g else None
+        dg = expand(f, dM.mT).sum_to_size(g.shape) if needs_g else None
+        return expand(g, dM) if needs_f else None, dg
 
 
 class _Expand(torch.autograd.Function):
@@ -61,7 +72,8 @@ class _Expand(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, Tensor | None]:
         f, A = ctx.saved_tensors
         needs_f, needs_A = ctx.needs_input_grad
-        return expand(dout, A.mT) if needs_f else None, integrate(dout, f) if needs_A else None
+        df = expand(dout, A.mT).sum_to_size(f.shape) if needs_f else None
+        return df, integrate(dout, f) if needs_A else None
 
 
 class _SecondMoment(torch.autograd.Function):

@@ -6,18 +6,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from svdno.errors import InputError, choose
 from svdno.grid import PLACEMENTS
 from svdno.models.aligned_linear import AlignedLinear, missing
-from svdno.models.block_kernel import BlockBases, BlockBasis, BlockKernel
+from svdno.models.block_kernel import BlockBases, BlockBasis, BlockKernel, Positions
 from svdno.models.input_linear import InputLinear
 from svdno.models.inputs import Samples, check_counts, check_flags, read_samples
 from svdno.models.linear_output import LinearOutput
 from svdno.models.local_stencil import LocalStencil
-from svdno.models.moments import expand
+from svdno.models.output_features import OutputFeatures
 from svdno.models.svd_kernel import KernelSVD
 from svdno.models.waves import Waves
 
@@ -62,19 +62,13 @@ class Block(nn.Module):
             self.feed_forward[-1].weight.mul_(BRANCH)  # type: ignore[operator]
 
     def forward(
-        self, v: Float[Tensor, "batch n d"], x: Float[Tensor, "#batch n waves"], w: Float[Tensor, "#batch n"]
+        self, v: Float[Tensor, "batch n d"], positions: Positions
     ) -> tuple[Float[Tensor, "batch n d"], BlockBases]:
         """The next latent field, and the bases it came from."""
-        y = _join(v, x)
-        bases = self.basis(y, w)
+        bases = self.basis(v, positions)
         own = torch.cat([self.pointwise.weight, self.pointwise.bias.unsqueeze(-1)], dim=-1)
-        v = v + F.gelu(expand(y, self.kernel(bases) + F.pad(own, (0, x.shape[-1] - 1))))
+        v = v + F.gelu(bases.expand(self.kernel(bases) + F.pad(own, (0, positions.x.shape[-1] - 1))))
         return (v if self.feed_forward is None else v + self.feed_forward(v)), bases
-
-
-def _join(v: Float[Tensor, "batch n d"], x: Float[Tensor, "#batch n waves"]) -> Float[Tensor, "batch n y"]:
-    """y = (v, x), of which the singular functions are made."""
-    return torch.cat([v, x.to(v.dtype).expand(len(v), -1, -1)], dim=-1)
 
 
 class SVDNOPlus(LinearOutput):
@@ -174,17 +168,15 @@ class SVDNOPlus(LinearOutput):
         u, bases = self._evaluate(self._read(a, points, weights))
         return u, _orthogonality(bases) if self.arguments["orthogonality"] == "penalty" else u.new_zeros(())
 
-    def output_features(
-        self, a: Tensor, points: Tensor, weights: Tensor, at: Int[Tensor, " some"]
-    ) -> tuple[Tensor, Float[Tensor, "batch some features"]]:
-        """u, and at some points all that it is linear in: last hidden layer, 1, a, and what the last kernel sees."""
+    def output_features(self, a: Tensor, points: Tensor, weights: Tensor) -> tuple[Tensor, OutputFeatures]:
+        """u, and all that it is linear in: last hidden layer, 1, a, and the products that the last kernel sees."""
         samples = self._read(a, points, weights)
         with self.watch_last() as seen:
             u, bases = self._evaluate(samples)
-        parts = [seen[0][:, at], samples.a[:, at]]
-        if self.output_kernel is not None:
-            parts.append(self.output_kernel.features(bases[-1], at).to(u.dtype))
-        return u, torch.cat(parts, dim=-1)
+        g = torch.cat([seen[0], samples.a], dim=-1)
+        if self.output_kernel is None:
+            return u, OutputFeatures.of(g)
+        return u, OutputFeatures(g, *self.output_kernel.features(bases[-1]))
 
     @torch.no_grad()
     def change_output(self, change: Float[Tensor, "features out_channels"]) -> None:
@@ -264,27 +256,26 @@ class SVDNOPlus(LinearOutput):
         if self.stem is not None:
             seen = torch.cat([seen, self.stem(samples.as_grid(seen)).flatten(1, -2)], dim=-1)
         v = self.lift(self.read(seen) + self.locate(x))  # waves that all samples share are multiplied once
-        x = F.pad(x, (0, missing(x.shape[-1] + v.shape[-1])))
+        positions = Positions.of(F.pad(x, (0, missing(x.shape[-1]))), samples.w)
         bases: list[BlockBases] = []
         for block in self.blocks:
-            v, used = block(v, x, samples.w)
+            v, used = block(v, positions)
             bases.append(used)
         u = self.skip(samples.a) + self.finish(v, samples)
         if self.output_basis is not None and self.output_kernel is not None:
-            y = _join(v, x)
-            bases.append(self.output_basis(y, samples.w))
-            u = u + _expand_aligned(y, self.output_kernel(bases[-1]))
+            bases.append(self.output_basis(v, positions))
+            u = u + _expand_aligned(bases[-1], self.output_kernel(bases[-1]))
         return samples.as_grid(u), bases
 
 
-def _expand_aligned(y: Float[Tensor, "batch n y"], A: Float[Tensor, "batch out y"]) -> Float[Tensor, "batch n out"]:
-    """A y(z_i) at every point, on a GPU with zeros appended as in `AlignedLinear`."""
-    return expand(y, F.pad(A, (0, 0, 0, missing(A.shape[1]))) if y.is_cuda else A)[..., : A.shape[1]]
+def _expand_aligned(bases: BlockBases, A: Float[Tensor, "batch out y"]) -> Float[Tensor, "batch n out"]:
+    """A y(z) at every point, on a GPU with zeros appended as in `AlignedLinear`."""
+    return bases.expand(F.pad(A, (0, 0, 0, missing(A.shape[1]))) if A.is_cuda else A)[..., : A.shape[1]]
 
 
 def _orthogonality(bases: list[BlockBases]) -> Tensor:
     penalty = torch.stack([b.orthogonality() for b in bases]).mean()
-    return penalty.to(torch.promote_types(bases[0].y.dtype, torch.float32))
+    return penalty.to(torch.promote_types(bases[0].v.dtype, torch.float32))
 
 
 def _check_arguments(arguments: dict[str, Any]) -> None:

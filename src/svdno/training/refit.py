@@ -25,9 +25,6 @@ from svdno.training.surrogate import Surrogate
 # Times that the normal equations are solved.
 ROUNDS = 2
 
-# Points of a sample that take part, at most.
-POINTS = 256
-
 # Candidates for a ridge, as a share of the diagonal; that of the smallest validation error is taken.
 RIDGES = (1e-12, 1e-9, 1e-6)
 
@@ -97,23 +94,16 @@ def _normal_equations(
     """
     x, w = objective.points, objective.weights
     every_second = (slice(None, None, 2),) * (x.ndim - 1)
-    places = torch.arange(x[..., 0].numel()).reshape(x.shape[:-1])
+    places = torch.arange(x[..., 0].numel(), device=x.device).reshape(x.shape[:-1])
     shared = places[every_second].flatten()  # where the coarse points are among all
-    generator = torch.Generator().manual_seed(0)
     sums: list[Tensor] = []
     for a, truth, norms in batches:
-        some = torch.randperm(places.numel(), generator=generator)[:POINTS].to(a.device)
-        few = torch.randperm(len(shared), generator=generator)[:POINTS]
-        u, features = model.output_features(a, x, w, torch.cat([some, shared[few].to(a.device)]))
-        f, fine = features.split([len(some), len(few)], dim=1)
+        u, f = model.output_features(a, x, w)
         roots = weight_roots(objective, u, truth, norms).unsqueeze(-1)
-        rows = (roots * f.double()).flatten(0, 1)
-        R = (roots * (truth - u).flatten(1, -2)[:, some].double()).flatten(0, 1)
-        parts = rows.mT @ rows, rows.mT @ R
+        parts = f.sums(roots, (truth - u).flatten(1, -2))
         if coarse is not None:
-            change = model.output_features(a[:, *every_second], *coarse, few.to(a.device))[1] - fine
-            squares = (roots * change.double()).square().sum(dim=(0, 1))
-            parts[0].diagonal().add_(GRID_ERROR * len(some) / len(few) * squares)
+            changes = f.at(shared).squared_changes(model.output_features(a[:, *every_second], *coarse)[1], roots)
+            parts[0].diagonal().add_(GRID_ERROR * places.numel() / len(shared) * changes)
         sums = [total + part for total, part in zip(sums, parts, strict=True)] if sums else list(parts)
     gram, target = (sum_over_processes(total) for total in sums)
     return gram, target
