@@ -63,9 +63,15 @@ def test_a_plan_has_a_recipe_for_every_cell(table, tmp_path):
     fno = cells[3].recipe
     assert (fno.label, fno.model["name"], fno.training.seed) == ("FNO", "fno", 0)
     assert fno.training.learning_rate == 1e-4, "what is said for one equation"
-    assert cells[1].recipe.training.learning_rate == 4e-3, "the budget's own"
+    assert cells[1].recipe.training.learning_rate == 1e-2, "the budget's own"
     assert cells[4].recipe.training.seed == 1
     assert cells[0].folder == tmp_path / "out/allen-cahn/svdno/seed-0"
+
+
+def test_recipes_of_one_equation_differ_in_the_seed_alone(table, tmp_path):
+    table.write_text(f'{TINY}set = {{"model.n_layers" = 2}}\n')  # of FNO on diffusion–sorption
+    layers = [cell.recipe.model.get("n_layers") for cell in plan(read_table(str(table)), tmp_path)]
+    assert layers == [None, None, None, 2] * 2
 
 
 @pytest.mark.parametrize("name", bundled_tables())

@@ -7,6 +7,7 @@ replaces the whole model, since the arguments of one model mean nothing to anoth
 import json
 import tomllib
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
@@ -64,6 +65,7 @@ class TrainingSettings:
         comes of it depends on how fast the machine is
     accumulate: parts that a batch is computed in, to save memory; the step is the same
     optimizer: "adam", "adamw" or "muon" (matrices along orthogonal steps, the rest as adamw)
+    weight_decay: λ of the decay W ← (1 − ηλ) W at each step, of all weights ("adam": added to the gradient instead)
     schedule: "one-cycle" (up over the first 30 %, down to nothing), "cosine" (down to nothing), "step" (halved every
         `step_epochs`) or "constant"
     clip: largest norm of the gradient, or 0 for no limit
@@ -149,7 +151,7 @@ def read_recipe(name: str | Path, changes: Mapping[str, Any] | None = None) -> R
 
 def build_recipe(tree: Mapping[str, Any], changes: Mapping[str, Any] | None = None, name: str = "table") -> Recipe:
     """Make a recipe of the contents of a TOML document, with single settings changed."""
-    tree = _extend(dict(tree))
+    tree = _extend(deepcopy(dict(tree)))
     for key, value in (changes or {}).items():
         _set(tree, key, value)
     _check_keys(tree, [f.name for f in fields(Recipe)], "recipe")
