@@ -1,6 +1,7 @@
 """Tables of runs: what is planned, what is skipped, what happens when runs fail or are cut off."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -176,6 +177,23 @@ def test_a_table_cut_off_ends_with_the_same_records_and_does_nothing_twice(table
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").rglob("*.*")}
     assert run(table, "-o", "cut", cwd=tmp_path).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cut").rglob("*.*")} == before
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
+def test_no_run_outlives_the_benchmark_that_started_it(table, tmp_path, sign):
+    table.write_text(TINY.replace('"training.epochs" = 2', '"training.epochs" = 100000'))
+    command = [sys.executable, "-m", "svdno", "benchmark", str(table), "-o", "out"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and not list((tmp_path / "out").rglob("training.safetensors")):
+        time.sleep(0.05)
+    process.send_signal(sign)
+    process.wait()
+    end = time.monotonic() + 60
+    while (alive := subprocess.run(["pgrep", "-s", str(process.pid)], check=False).returncode == 0) and (
+        time.monotonic() < end
+    ):
+        time.sleep(0.05)
+    assert not alive
 
 
 def test_a_table_whose_time_is_up_says_so_and_continues(table, tmp_path):

@@ -43,7 +43,7 @@ from time import monotonic
 from typing import Any
 
 from svdno.data.generate import Progress, find_or_generate
-from svdno.environment import count_cores, pick_device
+from svdno.environment import PARENT, count_cores, pick_device
 from svdno.equations import EQUATIONS
 from svdno.errors import InputError, choose
 from svdno.files import replace_text
@@ -199,7 +199,12 @@ def run_cells(
     stop = Event()
     end = None if seconds is None else monotonic() + seconds
     threads = max(1, count_cores() // workers)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "SVDNO_DATA": str(data_folder.resolve())}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "SVDNO_DATA": str(data_folder.resolve()),
+        PARENT: str(os.getpid()),
+    }
     waiting: set[Future[Cell]] = set()
     with ThreadPoolExecutor(workers) as pool:
         try:

@@ -5,6 +5,7 @@ No logic here. Bad input ends with a message and status 2; nobody is shown a tra
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -229,6 +230,7 @@ def benchmark(
     from svdno.environment import advise_sharing, pick_device
     from svdno.run import find_data_folder
 
+    _end_as_by_ctrl_c()
     folder = output or Path("runs") / "-".join([Path(table).stem, *([budget] if budget else [])])
     cells = plan(narrow(read_table(table), equation or [], method or [], seed or [], budget), folder)
     data_folder = find_data_folder(folder / "run")
@@ -295,6 +297,7 @@ def tune(
     from svdno.tuning.study import SharedStudy
     from svdno.tuning.workers import run_workers
 
+    _end_as_by_ctrl_c()
     place, console = pick_device(device), Console()
     settings = read_space(space, recipe, parse_changes(changes or []))
     folder = output or Path("runs") / Path(space).stem
@@ -311,6 +314,11 @@ def tune(
     if broken or not (folder / "best.toml").exists():
         raise typer.Exit(1)
     console.print(f"Recipe: {folder / 'best.toml'}", soft_wrap=True)
+
+
+def _end_as_by_ctrl_c() -> None:
+    """On SIGTERM, which queues send, end what was started too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def main() -> None:

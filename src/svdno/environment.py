@@ -13,6 +13,15 @@ import torch
 from svdno import __version__
 from svdno.errors import InputError, choose
 
+# Environment variable of a run that is to end with the process that started it: the number of that process.
+PARENT = "SVDNO_PARENT"
+
+
+def is_orphan() -> bool:
+    """Whether the process that this one is to end with is gone."""
+    parent = str(os.getppid())
+    return os.environ.get(PARENT, parent) != parent
+
 
 def pick_device(name: str = "auto") -> torch.device:
     """The device called "cpu" or "cuda"; "auto" takes the GPU where there is one."""

@@ -21,7 +21,7 @@ import torch
 from svdno.data.dataset import Dataset, Split, load_dataset
 from svdno.data.generate import Progress, build_equation, find_or_generate
 from svdno.data.hdf5 import read_contents
-from svdno.environment import describe_environment, pick_device
+from svdno.environment import describe_environment, is_orphan, pick_device
 from svdno.errors import InputError
 from svdno.evaluation.cost import measure_speed, peak_memory
 from svdno.evaluation.records import (
@@ -135,6 +135,8 @@ def run_recipe(
     def follow(row: Epoch) -> None:
         history.append(row)
         on_epoch(row)
+        if is_orphan():
+            raise SystemExit("the benchmark that started this run is gone; the same command continues it")
 
     try:
         if isinstance(surrogate.model, Fitted):
