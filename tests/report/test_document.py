@@ -66,12 +66,14 @@ def test_every_table_and_figure_is_written_in_all_forms(report):
         "darcy-errors",
         "ablations",
         "cost",
+        "catching-up",
         "break-even",
         "rank",
         "protocol",
     }
     assert {path.name for path in (report / "tables").iterdir()} == {f"{t}.{e}" for t in tables for e in ("csv", "tex")}
     figures = {
+        "errors",
         "variability",
         "rank",
         "allen-cahn-training",
@@ -96,7 +98,7 @@ def test_the_page_is_well_formed_and_needs_nothing_beside_it(report):
     links = [target for target in page.targets if target.startswith("#")]
     pictures = [target for target in page.targets if target.startswith("data:image/png;base64,")]
     assert set(links) <= page.anchors
-    assert len(pictures) == 7
+    assert len(pictures) == 8
     assert len(links) + len(pictures) == len(page.targets)
 
 
@@ -116,7 +118,7 @@ def test_a_failed_cell_is_named_and_its_message_escaped(report):
 def test_markdown_shows_figures_that_exist(report):
     text = (report / "report.md").read_text(encoding="utf-8")
     shown = re.findall(r"!\[.*?\]\((.*?)\)", text)
-    assert len(shown) == 7
+    assert len(shown) == 8
     assert all((report / path).exists() for path in shown)
 
 

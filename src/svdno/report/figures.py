@@ -1,10 +1,10 @@
-"""Figures over many runs: improvement against β, error against rank, and the classical solver beside the methods."""
+"""Figures over many runs: errors at a glance, improvement against β, error against rank, methods and solver."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from svdno.report import published
 from svdno.report.drawing import COLOURS, add_legend, choose_line, use_log_scale
@@ -32,6 +32,28 @@ class Trend:
             return None
         slope, start = np.polyfit(self.x, self.y, 1)
         return float(slope), float(start), float(np.corrcoef(self.x, self.y)[0, 1])
+
+
+def draw_errors(study: Study) -> Figure:
+    """Draw the mean error of every method, with its interval over seeds, on an axis for each equation."""
+    labels = study.contenders[::-1]
+    figure = Figure(figsize=(1.5 + 2.1 * len(study.equations), 0.9 + 0.27 * len(labels)), layout="constrained")
+    panels = figure.subplots(1, len(study.equations), sharey=True, squeeze=False)[0]
+    for panel, (equation, title) in zip(panels, study.equations.items(), strict=True):
+        entries = sorted(study.of(equation), key=lambda entry: entry.error)
+        for entry, colour in zip(entries, [COLOURS[1]] + [COLOURS[0]] * len(entries), strict=False):
+            width = ((one := entry.estimate("relative_l2")) and one.half_width) or 0.0
+            row = labels.index(entry.label)
+            panel.errorbar(100 * entry.error, row, xerr=100 * width, fmt="o", color=colour, markersize=5, capsize=2)
+        panel.set_xscale("log")
+        panel.set_xlim(100 * entries[0].error / 3, 100 * entries[-1].error * 3)  # not where an interval begins
+        panel.xaxis.set_major_locator(LogLocator(numticks=4))
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        panel.set_title(shorten(title), fontsize="medium")
+        panel.grid(alpha=0.3)
+    panels[0].set_yticks(range(len(labels)), labels)
+    figure.supxlabel("test error, mean relative L2 (%)", fontsize="medium")
+    return figure
 
 
 def find_trend(study: Study) -> Trend:

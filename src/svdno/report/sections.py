@@ -7,6 +7,7 @@ from typing import ClassVar
 from matplotlib.figure import Figure
 
 from svdno.errors import InputError
+from svdno.report.catching_up import tabulate_catching_up
 from svdno.report.cost_tables import tabulate_break_even, tabulate_cost, tabulate_ranks
 from svdno.report.error_tables import (
     tabulate_ablations,
@@ -15,7 +16,7 @@ from svdno.report.error_tables import (
     tabulate_linf,
     tabulate_published,
 )
-from svdno.report.figures import FEWEST_FOR_FIT, draw_ranks, draw_solver, draw_trend, find_trend
+from svdno.report.figures import FEWEST_FOR_FIT, draw_errors, draw_ranks, draw_solver, draw_trend, find_trend
 from svdno.report.page import OWN_TEXTS, SHARED_TEXTS
 from svdno.report.plots import error_over_time, predictions, training
 from svdno.report.protocol import tabulate_protocol
@@ -62,14 +63,29 @@ def describe_study(study: Study, curves: Curves) -> list[Section]:
     """All sections of a study: comparison, ablations, cost and rank, each equation, protocol."""
     published = tabulate_published(study)
     beside: list[Item] = [published] if published else []
+    race = tabulate_catching_up(study)
+    raced: list[Item] = [race] if race else []
     return [
-        Section("Comparison", [tabulate_errors(study), *beside, tabulate_linf(study), _show_trend(study)]),
+        Section(
+            "Comparison",
+            [tabulate_errors(study), _show_errors(study), *beside, tabulate_linf(study), _show_trend(study)],
+        ),
         Section("Ablations", [tabulate_ablations(study) or Missing("There are no runs of ablations.")]),
-        Section("Cost", [tabulate_cost(study), _show_break_even(study, curves)]),
+        Section("Cost", [tabulate_cost(study), *raced, _show_break_even(study, curves)]),
         Section("Rank", _show_ranks(study)),
         *(Section(title, _show_equation(study, name, curves)) for name, title in study.equations.items()),
         Section("Protocol", [tabulate_protocol(study)]),
     ]
+
+
+def _show_errors(study: Study) -> Item:
+    return Illustration(
+        "errors",
+        "Errors at a glance",
+        "Dot charts of the test error on logarithmic axes, one for each equation, a row for each method.",
+        "The means of the table above with their 95 % confidence intervals over seeds, the smallest in another colour.",
+        draw_errors(study),
+    )
 
 
 def _show_trend(study: Study) -> Item:
