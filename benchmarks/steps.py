@@ -15,7 +15,6 @@ import gc
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -43,8 +42,7 @@ SETTLE, CALLS, NAMED = 6, 50, 30
 def read_method(name: str, changes: dict[str, Any]) -> Recipe:
     """The recipe of EQUATION:METHOD in the table `short`, with settings changed."""
     equation, method = name.split(":")
-    table = narrow(read_table("short"), [equation], [method], [0], None)
-    return plan(replace(table, set={equation: {**table.set.get(equation, {}), **changes}}), Path("none"))[0].recipe
+    return plan(narrow(read_table("short"), [equation], [method], [0], None), Path("none"), changes)[0].recipe
 
 
 def list_methods() -> list[str]:

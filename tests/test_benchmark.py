@@ -75,6 +75,17 @@ def test_recipes_of_one_equation_differ_in_the_seed_alone(table, tmp_path):
     assert layers == [None, None, None, 2] * 2
 
 
+def test_single_settings_of_all_cells_come_on_top_of_what_a_table_says(table, tmp_path):
+    changes = {"training.epochs": 7, "training.learning_rate": 3e-3, "data.samples": 20}
+    for cell in plan(read_table(str(table)), tmp_path, changes):
+        training = cell.recipe.training
+        assert (training.epochs, training.learning_rate, cell.recipe.data.samples) == (7, 3e-3, 20)
+        assert training.seed == cell.seed
+    wrong = run(table, "-o", tmp_path / "out", "--set", "training.epoch=7", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("error: unknown setting 'epoch' in [training]; it takes epochs, ")
+
+
 @pytest.mark.parametrize("name", bundled_tables())
 def test_bundled_tables_can_be_planned(name, tmp_path):
     table = read_table(name)

@@ -33,7 +33,7 @@ Each cell is a run folder DIR/equation/method/seed-N of its own, trained by a pr
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -164,10 +164,13 @@ def narrow(table: Table, equations: list[str], methods: list[str], seeds: list[i
     )
 
 
-def plan(table: Table, folder: Path) -> list[Cell]:
-    """All cells of a table, each recipe checked, seed by seed so that a full column is there early."""
+def plan(table: Table, folder: Path, changes: Mapping[str, Any] | None = None) -> list[Cell]:
+    """All cells of a table, each recipe checked, seed by seed so that a full column is there early.
+
+    changes: single settings of every cell, on top of what the table says
+    """
     return [
-        _build_cell(table, equation, name, seed, folder)
+        _build_cell(table, equation, name, seed, folder, changes or {})
         for seed in table.seeds
         for equation in table.equations
         for name in table.methods
@@ -223,16 +226,16 @@ def run_cells(
             pool.shutdown(cancel_futures=True)
 
 
-def _build_cell(table: Table, equation: str, name: str, seed: int, folder: Path) -> Cell:
+def _build_cell(table: Table, equation: str, name: str, seed: int, folder: Path, changes: Mapping[str, Any]) -> Cell:
     method = table.methods[name]
-    changes: dict[str, Any] = {"training.seed": seed, **table.set.get("all", {}), **table.set.get(equation, {})}
+    single: dict[str, Any] = {"training.seed": seed, **table.set.get("all", {}), **table.set.get(equation, {})}
     tree: dict[str, Any] = {"extends": f"{equation}/{table.budget}", "label": method.label or name}
     for part in _parts(method, equation, name):
         if part.model:
             tree["model"] = part.model
         tree["training"] = {**tree.get("training", {}), **part.training}
-        changes |= part.set
-    recipe = build_recipe(tree, changes, name=f"{name} on {equation}")
+        single |= part.set
+    recipe = build_recipe(tree, {**single, **changes}, name=f"{name} on {equation}")
     check_recipe(recipe)
     cell = Cell(equation, name, seed, recipe, folder / equation / name / f"seed-{seed}")
     _check_folder(cell)

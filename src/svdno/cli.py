@@ -222,6 +222,7 @@ def benchmark(
     minutes: Annotated[
         float | None, typer.Option(min=0.0, help="Stop after so long; the same command continues.")
     ] = None,
+    changes: Changes = None,
     device: Device = "auto",
 ) -> None:
     """Train every method of a table on every equation with every seed; what is finished is not done again."""
@@ -232,7 +233,8 @@ def benchmark(
 
     _end_as_by_ctrl_c()
     folder = output or Path("runs") / "-".join([Path(table).stem, *([budget] if budget else [])])
-    cells = plan(narrow(read_table(table), equation or [], method or [], seed or [], budget), folder)
+    part = narrow(read_table(table), equation or [], method or [], seed or [], budget)
+    cells = plan(part, folder, parse_changes(changes or []))
     data_folder = find_data_folder(folder / "run")
     console = Console()
     if advice := advise_sharing(workers, pick_device(device)):
