@@ -228,6 +228,25 @@ def test_damaged_and_foreign_checkpoints_are_named(tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("dtype", "float33"),
+        ("times", [0.0]),
+        ("times", ["now"]),
+        ("input_fields", ["u", "v"]),
+        ("input_normalizer", {"mean": [None], "std": [1.0]}),
+        ("output_normalizer", {"mean": [0.0, 0.0], "std": [1.0, 1.0]}),
+    ],
+)
+def test_descriptions_that_do_not_belong_to_their_model_are_refused(tmp_path, key, value):
+    save(make_surrogate(), tmp_path)
+    description = tmp_path / "surrogate.json"
+    description.write_text(json.dumps({**json.loads(description.read_text()), key: value}))
+    with pytest.raises(InputError, match="damaged or was not written by svdno"):
+        load(tmp_path)
+
+
 def test_unknown_models_and_settings_are_named():
     with pytest.raises(InputError, match="unknown model 'fmo'; there is svdno, svdno-plus, fno"):
         Surrogate.build("fmo", make_data())

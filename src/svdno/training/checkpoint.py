@@ -7,6 +7,7 @@ surrogate.json      model name and constructor arguments, normalisers, grid, tim
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -65,25 +66,42 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Surrogate:
             )
         model = construct("model", ALL_MODELS, d["model"], d["arguments"]).to(getattr(torch, d["dtype"]))
         model.load_state_dict(load_file(folder / WEIGHTS))
-        return Surrogate(
+        surrogate = Surrogate(
             name=d["model"],
             model=model.to(device).eval(),
             input_normalizer=_read_normalizer(**d["input_normalizer"]),
             output_normalizer=_read_normalizer(**d["output_normalizer"]),
             grid=_read_grid(**d["grid"]),
-            times=tuple(d["times"]),
-            input_fields=tuple(d["input_fields"]),
-            output_fields=tuple(d["output_fields"]),
+            times=_read_numbers(d["times"]),
+            input_fields=tuple(map(str, d["input_fields"])),
+            output_fields=tuple(map(str, d["output_fields"])),
         )
+        _check_channels(surrogate, d["arguments"])
+        return surrogate
     except InputError:
         raise
-    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError, SafetensorError) as error:
         raise InputError(f"the model in {folder} is damaged or was not written by svdno: {error}") from None
 
 
+def _read_numbers(values: list[float]) -> tuple[float, ...]:
+    return tuple(map(float, values))
+
+
 def _read_grid(shape: list[int], lower: list[float], upper: list[float], placement: str, inset: float = 0.5) -> Grid:
-    return Grid(tuple(shape), tuple(lower), tuple(upper), placement, inset)
+    return Grid(tuple(map(int, shape)), _read_numbers(lower), _read_numbers(upper), placement, inset)
 
 
 def _read_normalizer(mean: list[float], std: list[float]) -> Normalizer:
-    return Normalizer(tuple(mean), tuple(std))
+    return Normalizer(_read_numbers(mean), _read_numbers(std))
+
+
+def _check_channels(s: Surrogate, arguments: dict[str, Any]) -> None:
+    """The model's channels are those of the fields and times that stand beside it."""
+    channels = {"in_channels": len(s.input_fields), "out_channels": len(s.times) * len(s.output_fields)}
+    for name, wanted in channels.items():
+        if arguments[name] != wanted:
+            raise ValueError(f"its fields and times make `{name}` {wanted}, its model has {arguments[name]}")
+    for normalizer, fields in ((s.input_normalizer, s.input_fields), (s.output_normalizer, s.output_fields)):
+        if not len(normalizer.mean) == len(normalizer.std) == len(fields):
+            raise ValueError(f"its normalisers need one mean and one deviation for each of {', '.join(fields)}")
