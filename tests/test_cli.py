@@ -80,8 +80,10 @@ def test_generate_inspect_and_plot_a_file(tmp_path):
     [
         (["train", "nope"], "no recipe 'nope'"),
         (["train", "demo", "--set", "model.rank=0"], "`rank` must be a whole number of at least 1, got 0"),
-        (["train", "demo", "--set", "model.rank=2.5"], "`rank` must be a whole number of at least 1, got 2.5"),
+        (["train", "demo", "--set", "model.rank=2.5"], "`rank` must be a whole number, got 2.5"),
         (["train", "demo", "--set", "model.singular_net=gru"], "must be one of 'mlp', 'lstm', 'bilstm', got 'gru'"),
+        (["train", "demo", "--set", "model=3"], "`model` must be a table, got 3"),
+        (["train", "demo", "--set", "label={a=1}"], "`label` must be text, got {'a': 1}"),
         (["demo", "--set", "training.epoch=3"], "unknown setting 'epoch' in [training]"),
         (["demo", "--set", "data.equation=heat"], "unknown equation 'heat'"),
         (["demo", "--set", "model.depth=3"], "has no setting depth"),
@@ -89,6 +91,7 @@ def test_generate_inspect_and_plot_a_file(tmp_path):
         (["demo", "-o", "file/inside"], "file"),
         (["generate", "heat", "-n", "3", "-o", "f.h5"], "unknown equation 'heat'"),
         (["generate", "allen-cahn", "-n", "3", "-o", "f.h5", "--set", "eps=1"], "has no setting eps"),
+        (["generate", "darcy", "-n", "3", "-o", "f.h5", "--set", "points=x"], "`points` must be a whole number"),
         (["plot", "file"], "cannot be read as HDF5"),
         (["inspect", "file"], "cannot be read as HDF5"),
         (["demo", "--colour"], "No such option"),
@@ -117,10 +120,11 @@ def test_defects_are_told_from_bad_input(tmp_path):
     ("error", "message"),
     [
         ("torch.OutOfMemoryError('CUDA out of memory.')", "CUDA out of memory. Set training.accumulate"),
+        ("RuntimeError('can\\'t allocate memory: 8 TB')", "can't allocate memory: 8 TB. Set training.accumulate"),
         ("torch.AcceleratorError('CUDA error: busy\\nmore')", "the GPU failed: CUDA error: busy. See with nvidia-smi"),
     ],
 )
-def test_a_gpu_that_fails_is_no_defect(error, message, tmp_path):
+def test_a_machine_that_fails_is_no_defect(error, message, tmp_path):
     program = f"import svdno.recipe, torch\ndef broken(*_): raise {error}\nsvdno.recipe.parse_changes = broken\n"
     program += "import sys; sys.argv = ['svdno', 'demo']\nfrom svdno.cli import main\nmain()"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)

@@ -73,12 +73,12 @@ def test_any_label_survives_a_round_trip(label):
     [
         ("samples = 10", "sample = 10", r"unknown setting 'sample' in \[data\]; it takes equation, samples"),
         ("label", "title", "unknown setting 'title' in recipe; it takes label"),
-        ("epochs = 3", 'epochs = "3"', "`training.epochs` must be of type int, got '3'"),
-        ("epochs = 3", "epochs = true", "`training.epochs` must be of type int, got True"),
+        ("epochs = 3", 'epochs = "3"', "`training.epochs` must be a whole number, got '3'"),
+        ("epochs = 3", "epochs = true", "`training.epochs` must be a whole number, got True"),
         ("epochs = 3", "epochs = 0", "`epochs` must be at least 1, got 0"),
         ("epochs = 3", "epochs = 3\nlearning_rate = -1", "`learning_rate` must be positive, got -1"),
         ("epochs = 3", 'epochs = 3\nschedule = "linear"', "must be one of 'one-cycle', 'cosine', 'step', 'constant'"),
-        ("epochs = 3", 'epochs = 3\nsymmetries = "shift"', "`training.symmetries` must be of type list, got 'shift'"),
+        ("epochs = 3", 'epochs = 3\nsymmetries = "shift"', "must be a list of texts, got 'shift'"),
         (
             "epochs = 3",
             'epochs = 3\nsymmetries = ["turn"]',

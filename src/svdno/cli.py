@@ -341,7 +341,8 @@ def main() -> None:
 def _explain(error: Exception) -> str:
     """What the user can do about a failure that no other message is for."""
     name, said = type(error).__name__, str(error).partition("\n")[0].rstrip(".")
-    if name == "OutOfMemoryError":  # by name: commands that need no PyTorch do not load it
+    # By name: commands that need no PyTorch do not load it.
+    if name == "OutOfMemoryError" or "can't allocate memory" in said:
         return f"{said}. Set training.accumulate or a smaller training.batch_size, or run fewer --workers at once."
     if name == "AcceleratorError":
         return (

@@ -11,10 +11,9 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_origin
+from typing import Any, TypeVar
 
-from svdno.errors import InputError, check_at_least, check_positive, choose
+from svdno.errors import InputError, check_at_least, check_positive, check_type, choose
 
 T = TypeVar("T")
 
@@ -158,12 +157,14 @@ def build_recipe(tree: Mapping[str, Any], changes: Mapping[str, Any] | None = No
     missing = {"label", "data", "model", "training"} - set(tree)
     if missing:
         raise InputError(f'the recipe {name} lacks {", ".join(sorted(missing))}. Start from: extends = "demo".')
-    if "name" not in tree["model"]:
+    model = check_type("model", tree["model"], dict)
+    if "name" not in model:
         raise InputError(f'[model] in {name} needs a `name`, such as name = "svdno".')
+    check_type("model.name", model["name"], str)
     return Recipe(
-        label=str(tree["label"]),
+        label=check_type("label", tree["label"], str),
         data=build_settings(DataSettings, tree["data"], "data"),
-        model=tree["model"],
+        model=model,
         training=build_settings(TrainingSettings, tree["training"], "training"),
     )
 
@@ -216,8 +217,9 @@ def _extend(tree: dict[str, Any], above: tuple[str, ...] = ()) -> dict[str, Any]
         raise InputError(f"the recipe {name} extends itself, by way of {', '.join(above)}.")
     merged = _extend(_read_file(name), (*above, name))
     for key, value in tree.items():
-        merge = isinstance(value, dict) and key != "model"
-        merged[key] = {**merged.get(key, {}), **value} if merge else value
+        base = merged.get(key, {})
+        merge = isinstance(base, dict) and isinstance(value, dict) and key != "model"
+        merged[key] = {**base, **value} if merge else value
     return merged
 
 
@@ -236,20 +238,11 @@ def build_settings(kind: type[T], table: Any, name: str) -> T:
         raise InputError(f"[{name}] must be a table, got {table!r}.")
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     _check_keys(table, list(known), f"[{name}]")
-    settings = {key: _check_type(f"{name}.{key}", value, known[key].type) for key, value in table.items()}
+    settings = {key: check_type(f"{name}.{key}", value, known[key].type) for key, value in table.items()}
     try:
         return kind(**settings)
     except TypeError as error:
         raise InputError(f"[{name}] is incomplete: {str(error).split(') ')[-1]}.") from None
-
-
-def _check_type(name: str, value: Any, expected: Any) -> Any:
-    if expected is float and type(value) is int:
-        return float(value)
-    kind = get_origin(expected) or expected
-    if isinstance(kind, type) and kind is not UnionType and type(value) is not kind:
-        raise InputError(f"`{name}` must be of type {kind.__name__}, got {value!r}.")
-    return value
 
 
 def _check_keys(table: Mapping[str, Any], known: list[str], where: str) -> None:
