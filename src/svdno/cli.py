@@ -123,7 +123,7 @@ def plot(
     if sample >= contents.samples:
         raise InputError(f"{file} has samples 0 to {contents.samples - 1}, got {sample}.")
     inputs, outputs = read_samples(file, sample, sample + 1)
-    title = f"{contents.attributes.get('equation', file.name)}, sample {sample}"
+    title = f"{contents.equation or file.name}, sample {sample}"
     names = name_fields(contents)
     draw_sample(contents.axes, contents.times, inputs[0], outputs[0], names, title).savefig(output, dpi=150)
     Console().print(f"Figure: {output}", soft_wrap=True)

@@ -124,6 +124,18 @@ def test_unreadable_and_foreign_files_are_named(tmp_path):
         read_contents(tmp_path / "other.h5")
 
 
+def test_a_file_with_too_few_samples_is_named(tmp_path):
+    path = find_or_generate(DataSettings("allen-cahn", samples=2), tmp_path, CPU)
+    with pytest.raises(InputError, match="holds 2 samples, the recipe asks for 3"):
+        load_dataset(path, DataSettings("allen-cahn", samples=3))
+    with h5py.File(path, "r+") as file:
+        shape = file["tensor"].shape
+        del file["tensor"]
+        file["tensor"] = np.zeros((0, *shape[1:]))
+    with pytest.raises(InputError, match="holds 0 samples, the recipe asks for all"):
+        load_dataset(path, DataSettings(file=str(path)))
+
+
 def test_unknown_equations_and_parameters_are_named(tmp_path):
     with pytest.raises(InputError, match="unknown equation 'heat'; there is allen-cahn"):
         find_or_generate(DataSettings("heat", samples=2), tmp_path, CPU)

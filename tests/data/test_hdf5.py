@@ -79,6 +79,7 @@ DEFECTS = {
     "no fields": ("diffusion-sorption", lambda f: replace(f, "0000/data", np.ones((3, 16))), "must have 3 or 4 axes"),
     "no bed in one": ("shallow-water", lambda f: f.pop("0002/bathymetry"), "'0002/bathymetry' is missing"),
     "another bed": ("shallow-water", lambda f: shorten(f, "0002/bathymetry"), "'0002/bathymetry' must have the shape"),
+    "equation list": ("darcy", lambda f: f.attrs.update(equation=[1, 2]), "the attribute 'equation' must be text, got"),
 }  # fmt: skip
 
 
@@ -134,6 +135,13 @@ def test_the_command_line_refuses_them_with_status_2_and_without_a_traceback(tmp
     for line, (name, message) in zip(errors, messages.items(), strict=True):
         assert line.startswith(f"error: {name}")
         assert message in line
+
+
+def test_attributes_in_bytes_are_text(tmp_path):
+    path = make_file(tmp_path / "f.h5", "darcy")
+    with h5py.File(path, "r+") as file:
+        file.attrs["equation"] = np.bytes_(b"darcy")
+    assert read_contents(path).equation == "darcy"
 
 
 @pytest.mark.parametrize("name", SMALL)

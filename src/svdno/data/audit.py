@@ -1,6 +1,5 @@
 """Look a data file over before training on it: what it holds, and what is wrong with it."""
 
-import json
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -73,14 +72,8 @@ def inspect_file(path: Path, *, equation: str | None = None, train: float = 0.8,
 
 def _read_identity(contents: Contents, equation: str | None) -> tuple[str | None, dict[str, Any]]:
     """Name and parameters of the equation; the caller's name counts more than the file's."""
-    named = contents.attributes.get("equation")
-    name = equation or (None if named is None else str(named))
-    if name != named:
-        return name, {}
-    try:
-        return name, dict(json.loads(contents.attributes.get("parameters", "{}")))
-    except (TypeError, ValueError):
-        raise InputError("The attribute `parameters` of the file must be a JSON object.") from None
+    name = equation or contents.equation
+    return name, contents.parameters if name == contents.equation else {}
 
 
 def _try_equation(

@@ -136,8 +136,8 @@ def load_dataset(path: Path, settings: DataSettings) -> Dataset:
     """The samples of a file, thinned out as the settings say; outputs that do not fit in memory stay in the file."""
     contents = read_contents(path)
     samples = settings.samples or contents.samples
-    if samples > contents.samples:
-        raise InputError(f"{path} holds {contents.samples} samples, the recipe asks for {samples}.")
+    if not 0 < samples <= contents.samples:
+        raise InputError(f"{path} holds {contents.samples} samples, the recipe asks for {settings.samples or 'all'}.")
     strides = {"space_stride": settings.space_stride, "time_stride": settings.time_stride}
     reader = SampleReader(path, **strides)
     grid = _find_grid(path, contents, settings).strided(settings.space_stride)
@@ -169,7 +169,7 @@ def _find_grid(path: Path, contents: Contents, settings: DataSettings) -> Grid:
     """The equation's grid at the file's resolution; without an equation, the one through the file's coordinates."""
     equation = read_equation(contents, settings)
     if equation is None:
-        placement = str(contents.attributes.get("placement", "nodes"))
+        placement = contents.attributes.get("placement", "nodes")
         return _grid_through(path, contents.axes, choose("placement", placement, PLACEMENTS))
     if equation.grid.dim != len(contents.space):
         raise InputError(

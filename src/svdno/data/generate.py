@@ -33,16 +33,9 @@ def build_equation(name: str, parameters: dict[str, Any]) -> Equation:
 
 def read_equation(contents: Contents, settings: DataSettings | None = None) -> Equation | None:
     """The equation that a file names or, where it names none, that the settings do."""
-    name = contents.attributes.get("equation")
-    if name not in EQUATIONS:
-        return build_equation(settings.equation, settings.parameters) if settings and settings.equation else None
-    try:
-        parameters = json.loads(contents.attributes.get("parameters", "{}"))
-    except (TypeError, ValueError):
-        raise InputError(
-            f"the attribute 'parameters' must be a JSON object, got {contents.attributes['parameters']!r}."
-        ) from None
-    return build_equation(name, parameters)
+    if contents.equation in EQUATIONS:
+        return build_equation(contents.equation, contents.parameters)
+    return build_equation(settings.equation, settings.parameters) if settings and settings.equation else None
 
 
 def name_fields(contents: Contents, settings: DataSettings | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -35,6 +35,8 @@ LAYOUTS = {
 # Equations whose files list one more regular time than they have frames.
 ONE_MORE_TIME = {"diffusion-reaction"}
 COORDINATES = ("x-coordinate", "y-coordinate", "z-coordinate")
+# Attributes that say what the fields are of.
+TEXTS = ("equation", "parameters", "placement")
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,23 @@ class Contents:
     def space(self) -> tuple[int, ...]:
         """Points along each axis."""
         return tuple(map(len, self.axes))
+
+    @property
+    def equation(self) -> str | None:
+        """The equation that the file names."""
+        return self.attributes.get("equation")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Of that equation."""
+        text = self.attributes.get("parameters", "{}")
+        try:
+            parameters = json.loads(text)
+        except ValueError:
+            parameters = None
+        if not isinstance(parameters, dict):
+            raise InputError(f"the attribute 'parameters' must be a JSON object, got {text!r}.")
+        return parameters
 
 
 def create_file(path: Path, contents: Contents) -> None:
@@ -143,7 +162,7 @@ def _describe_tensor(file: h5py.File) -> Contents:
         times=stored[:frames],
         input_fields=1,
         output_fields=1,
-        attributes=dict(file.attrs),
+        attributes=_read_attributes(file),
         later_times=tuple(stored[frames:].tolist()),
     )
 
@@ -160,7 +179,7 @@ def _describe_groups(file: h5py.File) -> Contents:
         times=stored[:frames],
         input_fields=2 if f"{first}/bathymetry" in file else 1,
         output_fields=fields,
-        attributes=dict(file.attrs),
+        attributes=_read_attributes(file),
         later_times=tuple(stored[frames:].tolist()),
     )
 
@@ -184,10 +203,22 @@ def _describe_pairs(file: h5py.File) -> Contents:
         times=read_axis(file, "t-coordinate", file["output"].shape[1]) if solved else np.zeros(0),
         input_fields=input_fields,
         output_fields=output_fields,
-        attributes=dict(file.attrs),
+        attributes=_read_attributes(file),
         input_names=_read_names(file, "input_fields", input_fields),
         output_names=_read_names(file, "output_fields", output_fields) if solved else (),
     )
+
+
+def _read_attributes(file: h5py.File) -> dict[str, Any]:
+    """What stands at the file, text as text even where another program left bytes."""
+    attributes = dict(file.attrs)
+    for key in attributes.keys() & set(TEXTS):
+        value = attributes[key]
+        text = value.decode(errors="replace") if isinstance(value, bytes) else value
+        if not isinstance(text, str):
+            raise InputError(f"{file.filename}: the attribute '{key}' must be text, got {text!r}.")
+        attributes[key] = text
+    return attributes
 
 
 def _match(file: h5py.File, name: str, before: str, axes: tuple[np.ndarray, ...]) -> h5py.Dataset:
