@@ -60,6 +60,7 @@ GOOD = {"relative_l2": {"mean": 0.3}, "per_time": [0.3]}
         {"test": GOOD | {"per_sample": ["a"]}},
         {"test": GOOD | {"linf": {"mean": [1]}}},
         {"train_seconds": "long"},
+        {"best_epoch": [1]},
         {"samples_per_second": "many"},
     ],
     ids=str,

@@ -15,7 +15,8 @@ from svdno.report.tables import statistic
 
 # Numbers that a run may record.
 OPTIONAL = (
-    "orthogonality", "variability", "seconds_per_epoch", "peak_memory_bytes", "latency_seconds", "samples_per_second",
+    "best_epoch", "orthogonality", "variability", "seconds_per_epoch", "peak_memory_bytes", "latency_seconds",
+    "samples_per_second",
 )  # fmt: skip
 
 
