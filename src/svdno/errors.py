@@ -1,6 +1,7 @@
 """The one exception for bad input: what was expected, what came, what to do."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
@@ -61,10 +62,11 @@ def choose(name: str, value: str, known: tuple[str, ...]) -> str:
 
 
 def check_positive(settings: object, *names: str) -> None:
-    """Check that the named attributes are positive."""
+    """Check that the named attributes are positive and finite."""
     for name in names:
-        if not getattr(settings, name) > 0:
-            raise InputError(f"`{name}` must be positive, got {getattr(settings, name)}.")
+        value = getattr(settings, name)
+        if not 0 < value < inf:
+            raise InputError(f"`{name}` must be positive{' and finite' if value == inf else ''}, got {value}.")
 
 
 def check_at_least(settings: object, **least: int) -> None:

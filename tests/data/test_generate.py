@@ -79,6 +79,13 @@ def test_an_interruption_while_solving_keeps_what_was_written(whole, tmp_path):
     assert digest(path) == digest(whole)
 
 
+def test_solutions_beyond_what_a_file_holds_are_not_written(tmp_path):
+    settings = DataSettings("darcy", samples=3, parameters={"points": 16, "low": 1e-300, "high": 2e-300})
+    with pytest.raises(InputError, match=r"3 of 3 samples solved together \(number 0, 1, 2\). Choose other values"):
+        generate.generate(settings, tmp_path / "d.h5", CPU)
+    assert not (tmp_path / "d.h5").exists()
+
+
 def test_a_full_disk_leaves_a_file_that_continues(whole, tmp_path, monkeypatch):
     path = tmp_path / "full.h5"
     write, calls = generate.write_samples, []

@@ -203,8 +203,10 @@ def test_it_is_an_equation_with_the_papers_grid_and_times():
     [
         ("diffusion", -1.0, "`diffusion` must be positive, got -1"),
         ("tolerance", 0.0, "`tolerance` must be positive, got 0"),
+        ("end", float("inf"), "`end` must be positive and finite, got inf"),
+        ("density", float("nan"), "`density` must be positive, got nan"),
         ("porosity", 1.0, "`porosity` must be between 0 and 1, got 1"),
-        ("max_start", -0.1, "`max_start` must not be negative, got -0.1"),
+        ("max_start", -0.1, "`max_start` must be finite and not negative, got -0.1"),
         ("frames", 1, "`frames` must be at least 2, got 1"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import torch
 from filelock import FileLock
+from torch import Tensor
 
 from svdno import __version__
 from svdno.data.hdf5 import LAYOUTS, ONE_MORE_TIME, Contents, create_file, write_samples
@@ -19,6 +20,7 @@ from svdno.errors import InputError
 from svdno.files import replace_text
 from svdno.lookup import construct
 from svdno.recipe import DataSettings
+from svdno.solvers.failures import name_samples
 
 # Solutions solved and written at once, in bytes of float64. Runs stop and continue between such chunks.
 CHUNK_BYTES = 2**29
@@ -91,12 +93,22 @@ def generate(
     for first in range(done, settings.samples, chunk):
         a = equation.sample_inputs(min(chunk, settings.samples - first), settings.seed, first=first)
         u = equation.solve(a.to(device)).float().cpu()
+        _check_finite(u, settings)
         with h5py.File(unfinished, "r+") as file:
             write_samples(file, LAYOUTS[settings.equation], first, a.numpy(), u.numpy())
         _note_progress(settings, note, first + len(a))
         on_progress(first + len(a), settings.samples)
     os.replace(unfinished, path)
     note.unlink(missing_ok=True)
+
+
+def _check_finite(u: Tensor, settings: DataSettings) -> None:
+    finite = u.flatten(1).isfinite().all(dim=1)
+    if not finite.all():
+        raise InputError(
+            f"the solution of {settings.equation} is beyond what float32 holds, or undefined, for "
+            f"{name_samples(~finite)}. Choose other values for its parameters, got {settings.parameters}."
+        )
 
 
 def _identity(settings: DataSettings) -> dict[str, Any]:

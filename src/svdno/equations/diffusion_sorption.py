@@ -1,6 +1,7 @@
 """The diffusion–sorption equation: a solute spreads in ground water while the soil binds part of it."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import numpy as np
@@ -59,8 +60,8 @@ class DiffusionSorption:
         )
         if not 0 < self.porosity < 1:
             raise InputError(f"`porosity` must be between 0 and 1, got {self.porosity}.")
-        if not self.max_start >= 0:
-            raise InputError(f"`max_start` must not be negative, got {self.max_start}.")
+        if not 0 <= self.max_start < inf:
+            raise InputError(f"`max_start` must be finite and not negative, got {self.max_start}.")
         check_at_least(self, points=8, frames=2)
 
     @property
