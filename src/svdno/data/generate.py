@@ -20,7 +20,6 @@ from svdno.errors import InputError
 from svdno.files import replace_text
 from svdno.lookup import construct
 from svdno.recipe import DataSettings
-from svdno.solvers.failures import name_samples
 
 # Solutions solved and written at once, in bytes of float64. Runs stop and continue between such chunks.
 CHUNK_BYTES = 2**29
@@ -93,7 +92,7 @@ def generate(
     for first in range(done, settings.samples, chunk):
         a = equation.sample_inputs(min(chunk, settings.samples - first), settings.seed, first=first)
         u = equation.solve(a.to(device)).float().cpu()
-        _check_finite(u, settings)
+        _check_finite(u, first, settings)
         with h5py.File(unfinished, "r+") as file:
             write_samples(file, LAYOUTS[settings.equation], first, a.numpy(), u.numpy())
         _note_progress(settings, note, first + len(a))
@@ -102,12 +101,12 @@ def generate(
     note.unlink(missing_ok=True)
 
 
-def _check_finite(u: Tensor, settings: DataSettings) -> None:
-    finite = u.flatten(1).isfinite().all(dim=1)
-    if not finite.all():
+def _check_finite(u: Tensor, first: int, settings: DataSettings) -> None:
+    broken = (~u.flatten(1).isfinite().all(dim=1)).nonzero().flatten()
+    if len(broken):
         raise InputError(
-            f"the solution of {settings.equation} is beyond what float32 holds, or undefined, for "
-            f"{name_samples(~finite)}. Choose other values for its parameters, got {settings.parameters}."
+            f"the solution of {settings.equation} is beyond what float32 holds, or undefined, first for sample "
+            f"{first + broken[0]}. Choose other values for its parameters, got {settings.parameters}."
         )
 
 
