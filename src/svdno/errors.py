@@ -1,4 +1,4 @@
-"""The one exception for bad input: what was expected, what came, what to do."""
+"""The one exception for bad input: what was expected, what came, what to do; and checks that raise it."""
 
 from collections.abc import Mapping, Sequence
 from math import inf
