@@ -343,7 +343,10 @@ def _explain(error: Exception) -> str:
     name, said = type(error).__name__, str(error).partition("\n")[0].rstrip(".")
     # By name: commands that need no PyTorch do not load it.
     if name == "OutOfMemoryError" or "can't allocate memory" in said:
-        return f"{said}. Set training.accumulate or a smaller training.batch_size, or run fewer --workers at once."
+        return (
+            f"{said}. Set training.accumulate or a smaller training.batch_size, or run fewer --workers at once; for "
+            "data, take fewer points or frames."
+        )
     if name == "AcceleratorError":
         return (
             f"the GPU failed: {said}. See with nvidia-smi who else uses it; a run that was cut off continues with "

@@ -5,6 +5,9 @@ from math import inf
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
+# Points along an axis, frames or terms beyond this are a slip: nothing holds them.
+MOST = 10_000_000
+
 # What TOML calls its values; bool is no int here.
 WORDS: dict[Any, str] = {
     int: "whole number", float: "number", str: "text", bool: "true or false", dict: "table", Mapping: "table",
@@ -74,3 +77,11 @@ def check_at_least(settings: object, **least: int) -> None:
     for name, smallest in least.items():
         if getattr(settings, name) < smallest:
             raise InputError(f"`{name}` must be at least {smallest}, got {getattr(settings, name)}.")
+
+
+def check_counts(settings: object, **least: int) -> None:
+    """Check that the named attributes are no smaller than stated, and no larger than MOST."""
+    check_at_least(settings, **least)
+    for name in least:
+        if getattr(settings, name) > MOST:
+            raise InputError(f"`{name}` must be at most {MOST:,}, got {getattr(settings, name):,}.")

@@ -86,6 +86,13 @@ def test_solutions_beyond_what_a_file_holds_are_not_written(tmp_path):
     assert not (tmp_path / "d.h5").exists()
 
 
+def test_what_the_disk_cannot_hold_is_refused_before_anything_is_solved(tmp_path):
+    settings = DataSettings("shallow-water", samples=1000, parameters={"points": 100_000})
+    with pytest.raises(InputError, match=r"would take 12,120,000\.0 GB, and .* has room for .* Take fewer samples"):
+        generate.generate(settings, tmp_path / "d.h5", CPU)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_full_disk_leaves_a_file_that_continues(whole, tmp_path, monkeypatch):
     path = tmp_path / "full.h5"
     write, calls = generate.write_samples, []

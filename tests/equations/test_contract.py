@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from svdno.equations import EQUATIONS, Equation
+from svdno.errors import InputError
 
 SHORT = {"frames": 4, "end": 0.1}
 SMALL = {
@@ -29,6 +30,12 @@ def test_fields_have_the_shape_of_grid_times_and_names(name):
     assert a.shape == (2, *space, len(equation.input_fields))
     assert equation.solve(a).shape == (2, len(equation.times), *space, len(equation.output_fields))
     assert a.dtype == equation.solve(a).dtype == torch.float64
+
+
+@each_equation
+def test_more_points_than_anything_holds_are_refused(name):
+    with pytest.raises(InputError, match="`points` must be at most 10,000,000, got 100,000,000,000"):
+        EQUATIONS[name](points=10**11)
 
 
 @each_equation

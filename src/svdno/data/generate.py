@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -86,7 +87,9 @@ def generate(
     done = _find_progress(settings, unfinished, note)
     if done == 0:
         path.parent.mkdir(parents=True, exist_ok=True)
-        create_file(unfinished, _describe(settings, equation))
+        contents = _describe(settings, equation)
+        _check_room(contents, path)
+        create_file(unfinished, contents)
     chunk = max(1, CHUNK_BYTES // (8 * len(equation.times) * prod(equation.grid.shape) * len(equation.output_fields)))
     on_progress(done, settings.samples)
     for first in range(done, settings.samples, chunk):
@@ -99,6 +102,16 @@ def generate(
         on_progress(first + len(a), settings.samples)
     os.replace(unfinished, path)
     note.unlink(missing_ok=True)
+
+
+def _check_room(contents: Contents, path: Path) -> None:
+    """Refuse at once what the disk cannot hold."""
+    free = shutil.disk_usage(path.parent).free
+    if contents.solution_bytes > free:
+        raise InputError(
+            f"{path} would take {contents.solution_bytes / 1e9:,.1f} GB, and {path.parent} has room for "
+            f"{free / 1e9:,.1f}. Take fewer samples, points or frames, or another folder."
+        )
 
 
 def _check_finite(u: Tensor, first: int, settings: DataSettings) -> None:

@@ -16,6 +16,7 @@ in `pairs` also the fields (input_fields, output_fields: JSON lists) and where t
 
 import json
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,11 @@ class Contents:
     def space(self) -> tuple[int, ...]:
         """Points along each axis."""
         return tuple(map(len, self.axes))
+
+    @property
+    def solution_bytes(self) -> int:
+        """Of all output fields, which are most of a file."""
+        return 4 * self.samples * len(self.times) * prod(self.space) * self.output_fields
 
     @property
     def equation(self) -> str | None:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from svdno.errors import check_at_least, check_positive
+from svdno.errors import check_counts, check_positive
 from svdno.grid import Grid
 from svdno.solvers.elliptic import apply_elliptic, solve_elliptic
 
@@ -48,7 +48,7 @@ class Darcy:
 
     def __post_init__(self) -> None:
         check_positive(self, "low", "high", "tolerance")
-        check_at_least(self, points=2, bumps=1)
+        check_counts(self, points=2, bumps=1)
 
     @property
     def grid(self) -> Grid:
