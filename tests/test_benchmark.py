@@ -276,7 +276,7 @@ def test_processes_that_would_take_turns_on_a_gpu_are_told_of_a_better_way(tmp_p
     monkeypatch.setattr("svdno.environment.which", lambda name: None)
     assert advise_sharing(4, gpu) is None, "where there is no MPS"
     monkeypatch.setattr("svdno.environment.which", lambda name: f"/usr/bin/{name}")
-    assert "`nvidia-cuda-mps-control -d` lets them run together" in str(advise_sharing(4, gpu))
+    assert "`nvidia-cuda-mps-control -d` lets them run together, which pays" in str(advise_sharing(4, gpu))
     assert advise_sharing(1, gpu) is None
     assert advise_sharing(4, torch.device("cpu")) is None
     (tmp_path / "control").touch()

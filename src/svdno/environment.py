@@ -38,7 +38,10 @@ def advise_sharing(processes: int, device: torch.device) -> str | None:
     running = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control").exists()
     if processes == 1 or device.type != "cuda" or running or which(control) is None:
         return None
-    return f"{processes} processes take turns on the GPU. Started before them, `{control} -d` lets them run together."
+    return (
+        f"{processes} processes take turns on the GPU. Started before them, `{control} -d` lets them run together, "
+        "which pays where one alone leaves the GPU idle, as models in 1-D do."
+    )
 
 
 def count_cores() -> int:
