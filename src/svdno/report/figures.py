@@ -106,8 +106,12 @@ def draw_ranks(series: list[list[Entry]]) -> Figure:
         panels[1].plot(ranks, memory, **style)
     panels[0].set_ylabel("test error, mean relative L2 (%)")
     panels[1].set_ylabel("peak memory while training (MB)")
+    ranks = sorted({int(entry.recipe.model["rank"]) for entries in series for entry in entries})
     for panel in panels:
         use_log_scale([panel])
+        panel.set_xscale("log")
+        panel.set_xticks(ranks, map(str, ranks), minor=False)
+        panel.set_xticks([], minor=True)
         panel.set_xlabel("rank L")
     low, high = panels[1].get_ylim()
     panels[1].set_ylim(min(low, high / 10), 1.2 * high)  # a few percent of memory should look like that
