@@ -79,7 +79,7 @@ def check_at_least(settings: object, **least: int) -> None:
             raise InputError(f"`{name}` must be at least {smallest}, got {getattr(settings, name)}.")
 
 
-def check_counts(settings: object, **least: int) -> None:
+def check_sizes(settings: object, **least: int) -> None:
     """Check that the named attributes are no smaller than stated, and no larger than MOST."""
     check_at_least(settings, **least)
     for name in least:

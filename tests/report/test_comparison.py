@@ -15,7 +15,7 @@ from svdno.report.error_tables import (
     tabulate_linf,
     tabulate_published,
 )
-from svdno.report.figures import find_trend
+from svdno.report.figures import draw_ranks, find_trend
 from svdno.report.sheets import Sheet
 from svdno.report.solver_curves import Curves, Point
 from svdno.report.studies import Study
@@ -170,13 +170,17 @@ def test_two_equations_are_not_fitted(tmp_path):
     assert find_trend(read_study(tmp_path)).fit is None
 
 
-def test_the_rank_table_has_the_methods_that_differ_in_rank_alone(tmp_path):
+def test_the_rank_table_and_its_figure_have_the_methods_that_differ_in_rank_alone(tmp_path):
     for rank in (16, 3, 8):
         model = {"name": "svdno", "rank": rank}
         write_cell(tmp_path, "allen-cahn", f"rank-{rank}", 0, [0.1 / rank] * 6, f"L = {rank}", model)
     other = {"name": "svdno", "rank": 4, "hidden_channels": 9}
     write_cell(tmp_path, "allen-cahn", "wide", 0, [0.01] * 6, "wide", other)
     write_cell(tmp_path, "darcy", "svdno", 0, [0.01] * 6, "SVD-NO")
-    sheet = tabulate_ranks(read_study(tmp_path))
+    study = read_study(tmp_path)
+    sheet = tabulate_ranks(study)
     assert [(row[0].text, row[1].text) for row in sheet.rows] == [("Allen–Cahn", rank) for rank in ("3", "8", "16")]
     assert [row[2].value for row in sheet.rows] == pytest.approx([10 / 3, 10 / 8, 10 / 16])
+    panel, _ = draw_ranks([study.ranks("allen-cahn")]).axes
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["3", "8", "16"]
+    np.testing.assert_allclose(panel.lines[0].get_xydata(), [[3, 10 / 3], [8, 10 / 8], [16, 10 / 16]])

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from svdno.errors import check_counts, check_positive
+from svdno.errors import check_positive, check_sizes
 from svdno.grid import Grid
 from svdno.solvers.elliptic import apply_elliptic, solve_elliptic
 
@@ -48,7 +48,7 @@ class Darcy:
 
     def __post_init__(self) -> None:
         check_positive(self, "low", "high", "tolerance")
-        check_counts(self, points=2, bumps=1)
+        check_sizes(self, points=2, bumps=1)
 
     @property
     def grid(self) -> Grid:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from svdno.errors import check_counts, check_positive
+from svdno.errors import check_positive, check_sizes
 from svdno.grid import Grid
 from svdno.solvers.spectral import second_derivative, solve_semilinear, trapezoidal_residual
 
@@ -46,7 +46,7 @@ class DiffusionReaction:
 
     def __post_init__(self) -> None:
         check_positive(self, "diffusion", "reaction", "end", "first_step", "max_step")
-        check_counts(self, points=8, frames=2)
+        check_sizes(self, points=8, frames=2)
 
     @property
     def grid(self) -> Grid:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from svdno.errors import InputError, check_counts, check_positive
+from svdno.errors import InputError, check_positive, check_sizes
 from svdno.grid import Grid
 from svdno.solvers.implicit import Tridiagonal, integrate_rodas4
 
@@ -62,7 +62,7 @@ class DiffusionSorption:
             raise InputError(f"`porosity` must be between 0 and 1, got {self.porosity}.")
         if not 0 <= self.max_start < inf:
             raise InputError(f"`max_start` must be finite and not negative, got {self.max_start}.")
-        check_counts(self, points=8, frames=2)
+        check_sizes(self, points=8, frames=2)
 
     @property
     def grid(self) -> Grid:

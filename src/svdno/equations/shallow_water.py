@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from svdno.errors import InputError, check_counts, check_positive, choose
+from svdno.errors import InputError, check_positive, check_sizes, choose
 from svdno.grid import Grid
 from svdno.solvers.finite_volume import integrate_shallow_water, velocities
 
@@ -57,7 +57,7 @@ class ShallowWater:
         choose("start", self.start, ("cover-fraction", "thresholded"))
         choose("outputs", self.outputs, ("h, u, v", "h"))
         check_positive(self, "gravity", "end", "cfl")
-        check_counts(self, points=8, frames=2)
+        check_sizes(self, points=8, frames=2)
         if self.cfl > 1:
             raise InputError(f"`cfl` must be at most 1 for a stable step, got {self.cfl}.")
 

@@ -110,7 +110,7 @@ def draw_ranks(series: list[list[Entry]]) -> Figure:
     for panel in panels:
         use_log_scale([panel])
         panel.set_xscale("log")
-        panel.set_xticks(ranks, map(str, ranks), minor=False)
+        panel.set_xticks(ranks, [str(rank) for rank in ranks])
         panel.set_xticks([], minor=True)
         panel.set_xlabel("rank L")
     low, high = panels[1].get_ylim()
